@@ -1,0 +1,219 @@
+"""Language models: from a model string to a `dspy.LM` that accounts for every call.
+
+`build_lm("openai/gpt-4o-mini")`, `build_lm("hosted_vllm/qwen", api_base="http://127.0.0.1:8000/v1")`,
+`build_lm("offline")`. The result is a `TeamLM` (programs/team_lm.py): a stock `dspy.LM` plus three things.
+
+* every call, cache hits included, is reported once to the rollout's usage meter (tokens, price, role);
+* the response cache's key names the endpoint, so that two servers with one model name never share answers;
+* native tool calling is not switched off in silence for a model name that DSPy's table lacks.
+
+Keys come from the environment only (`OPENAI_API_KEY` ...). Importing this module imports neither dspy nor
+litellm; DSPy loads litellm when a model's provider is not one of its bundled client's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from programs.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from programs.team_lm import TeamLM
+
+OFFLINE = "offline"
+DEFAULT_TIMEOUT = 120.0  # seconds a request may stay silent
+DEFAULT_RETRIES = 4  # extra attempts after a rate limit, timeout, 5xx or broken connection
+# litellm's address of these has no path, the bundled client's ends in /v1
+_BARE_ADDRESS_PREFIXES = ("ollama", "ollama_chat", "anthropic")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "TeamLM":
+        from programs.team_lm import TeamLM
+
+        return TeamLM
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def build_lm(
+    model: str,
+    *,
+    api_base: str | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    max_tokens: int | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    num_retries: int = DEFAULT_RETRIES,
+    cache: bool = True,
+    function_calling: bool | None = None,
+    **kwargs: Any,
+) -> TeamLM:
+    """A `TeamLM` for a litellm-style name (`openai/...`, `anthropic/...`, `ollama_chat/...`, `hosted_vllm/...`).
+
+    `model="offline"` is the embedded rule-based engine (no network, no cache, no key). `api_base` is the address
+    of an OpenAI-compatible server, with its `/v1`; such a server may run without a key. `timeout` is in seconds
+    per silent wait, `num_retries` counts extra attempts. Further keywords go to `dspy.LM` (`extra_body`,
+    `reasoning_effort` ...). Raises `ConfigurationError` for a name that nothing here can route.
+    """
+    import dspy
+
+    from programs.team_lm import TeamLM
+
+    decoding: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
+    if top_p is not None:
+        decoding["top_p"] = top_p
+    if model == OFFLINE:
+        if api_base:
+            raise ConfigurationError("model 'offline' is the embedded engine and has no endpoint; drop --api-base")
+        from programs.offline_lm import OfflineEngine
+
+        return TeamLM(
+            OFFLINE, engine=OfflineEngine(), cache=False, function_calling=function_calling, **decoding, **kwargs
+        )
+    if api_base:
+        kwargs["api_base"] = _server_address(model, api_base)
+    try:
+        lm = TeamLM(
+            model,
+            timeout=timeout,
+            num_retries=num_retries,
+            cache=cache,
+            function_calling=function_calling,
+            **decoding,
+            **kwargs,
+        )
+    except (ValueError, dspy.LMError) as error:
+        raise ConfigurationError(f"model {model!r}: {_first_line(error)}") from None
+    provider = _provider(lm)
+    if provider is not None and "api_key" not in lm.kwargs:
+        key = _server_key(model, provider, bool(api_base))
+        if key:
+            lm.kwargs["api_key"] = key
+    return lm
+
+
+def _server_address(model: str, api_base: str) -> str:
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(api_base)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ConfigurationError(f"--api-base must be an http(s) address, got {api_base!r}")
+    bare = model.split("/", 1)[0] in _BARE_ADDRESS_PREFIXES and parts.path in ("", "/")
+    return api_base.rstrip("/") + ("/v1" if bare else "")
+
+
+def _server_key(model: str, provider: Any, own_server: bool) -> str | None:
+    """A key the bundled client does not find by itself; None when it does, or when there is none."""
+    if provider.placeholder_key:  # a local server's dialect (vLLM, Ollama): no key, unless the user set one
+        return os.environ.get(f"{model.split('/', 1)[0].upper()}_API_KEY")
+    if own_server and not any(os.environ.get(name) for name in provider.env_keys):
+        return "none"  # own servers ask for no key, the client insists on one
+    return None
+
+
+def _provider(lm: TeamLM) -> Any:
+    """The bundled client's definition of the model's provider, None when litellm has to serve it.
+
+    Refuses a name that no client knows now, in one line, instead of at the first question.
+    """
+    from dspy._vendor.lm15.registry import lookup
+    from dspy.clients.capabilities import resolve
+
+    try:
+        return lookup(resolve(lm).provider)
+    except Exception as error:
+        reason = _first_line(error)
+    prefix, slash, _ = lm.model.partition("/")
+    if slash:
+        # Not one of the bundled client's providers: perhaps one of litellm's hundred (imports it, about 4 s).
+        from dspy.clients._litellm import get_litellm
+
+        try:
+            known = {str(getattr(item, "value", item)) for item in get_litellm(feature="dspy.LM").provider_list}
+        except ImportError:
+            hint = "`pip install litellm` adds more providers"
+            raise ConfigurationError(f"model {lm.model!r}: {reason}; {hint}") from None
+        if prefix in known:
+            return None
+    raise ConfigurationError(
+        f"unknown model {lm.model!r}: use PROVIDER/NAME such as openai/gpt-4o-mini, anthropic/..., ollama_chat/..., "
+        "hosted_vllm/... (own server: openai/NAME with --api-base URL), or offline for the embedded engine"
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+@dataclass(frozen=True)
+class Models:
+    """What the model flags ask for. `decoding` holds only the sampling flags that were given, else None."""
+
+    lm: TeamLM
+    role_models: dict[str, TeamLM]
+    reflection: TeamLM | None
+    decoding: dict[str, float] | None
+
+
+def add_model_flags(parser: argparse.ArgumentParser, *, reflection: bool = False) -> None:
+    """The flags every command shares; `reflection=True` adds the optimizer model."""
+    group = parser.add_argument_group("model")
+    group.add_argument("--model", default=OFFLINE, metavar="MODEL",
+                       help="litellm-style name, e.g. openai/gpt-4o-mini; default: offline, the embedded rule-based "
+                            "engine (not a language model)")  # fmt: skip
+    group.add_argument("--role-model", action="append", default=[], metavar="ROLE=MODEL[@URL]",
+                       help="another model for one role, e.g. tool_caller=openai/gpt-4o; may be repeated")  # fmt: skip
+    group.add_argument("--api-base", metavar="URL", help="address of an OpenAI-compatible server, with its /v1")
+    group.add_argument("--temperature", type=float, help="overrides the program's decoding")
+    group.add_argument("--top-p", type=float, help="overrides the program's decoding")
+    group.add_argument("--max-tokens", type=int, help="limit of one reply, in tokens")
+    if reflection:
+        group.add_argument("--reflection-model", metavar="MODEL[@URL]",
+                           help="model that proposes and judges prompts; default: --model")  # fmt: skip
+
+
+def lms_from_args(args: argparse.Namespace) -> Models:
+    """Build the models of parsed flags. Raises `ConfigurationError` with one line for anything unusable."""
+    main = args.model or OFFLINE
+    api_base, max_tokens = args.api_base, args.max_tokens
+    for flag, value, low, high in (("temperature", args.temperature, 0, 2), ("top-p", args.top_p, 0, 1)):
+        if value is not None and not low <= value <= high:
+            raise ConfigurationError(f"--{flag} must be between {low} and {high}, got {value}")
+    if max_tokens is not None and max_tokens < 1:
+        raise ConfigurationError(f"--max-tokens must be at least 1, got {max_tokens}")
+    decoding = {
+        name: value for name, value in (("temperature", args.temperature), ("top_p", args.top_p)) if value is not None
+    }
+    native = True if getattr(args, "tool_calling", None) == "native" else None
+
+    def build(text: str, **sampling: Any) -> TeamLM:
+        model, url = _split_address(text)
+        same_provider = model.split("/", 1)[0] == main.split("/", 1)[0]
+        base = url or (api_base if same_provider else None)
+        return build_lm(model, api_base=base, max_tokens=max_tokens, function_calling=native, **sampling)
+
+    lm = build(main, **decoding)
+    roles = {role: build(model, **decoding) for role, model in _role_models(args.role_model)}
+    wanted = getattr(args, "reflection_model", None)
+    return Models(lm, roles, build(wanted) if wanted else None, decoding or None)
+
+
+def _split_address(text: str) -> tuple[str, str | None]:
+    model, at, url = text.partition("@http")  # "@" alone occurs in model names
+    return model, f"http{url}" if at else None
+
+
+def _role_models(pairs: Sequence[str]) -> list[tuple[str, str]]:
+    found: dict[str, str] = {}
+    for pair in pairs:
+        role, equals, model = pair.partition("=")
+        if not (equals and role.strip() and model.strip()):
+            raise ConfigurationError(f"--role-model takes ROLE=MODEL, got {pair!r}")
+        if role.strip() in found:
+            raise ConfigurationError(f"--role-model names the role {role.strip()!r} twice")
+        found[role.strip()] = model.strip()
+    return list(found.items())
