@@ -23,8 +23,9 @@ _CACHE_FORMAT = "hopteam-lm-1"
 class TeamLM(dspy.LM):
     """A `dspy.LM` that reports its calls and keys its cache by endpoint. Build it with `build_lm`.
 
-    Reads two keys of `dspy.context`: `usage_meter` (an object with `record_call`, see `_report`) and `agent`
-    (`{"role", "index", "round"}`, whose call this is). Without a meter it is an ordinary `dspy.LM`.
+    Reads three keys of `dspy.context`: `usage_meter` (an object with `record_call`, see `_report`), `agent`
+    (`{"role", "index", "round"}`, whose call this is) and `call_record` (a dict that receives the last call's
+    tokens, cost and finish reason). Without them it is an ordinary `dspy.LM`.
     """
 
     def __init__(self, model: str, *, function_calling: bool | None = None, **kwargs: Any) -> None:
@@ -114,6 +115,9 @@ class TeamLM(dspy.LM):
             dspy.cache.put(self._cache_key(call), json.dumps(result.dump(), default=str))
 
     def _finish(self, call: PreparedCall, result: CallResult, usage: Mapping[str, Any], seconds: float) -> Any:
+        record = dspy.settings.get("call_record")
+        if isinstance(record, dict):  # the tool loop's view of this call: truncation, token and money limits
+            record.update(self._account(result, usage))
         meter = dspy.settings.get("usage_meter")
         if meter is None:
             return finalize(self, call, result)
@@ -145,14 +149,19 @@ class TeamLM(dspy.LM):
             role=agent.get("role"),
             index=agent.get("index"),
             model=self.model,
-            prompt_tokens=int(usage.get("prompt_tokens") or 0),
-            completion_tokens=int(usage.get("completion_tokens") or 0),
-            cached=result.cache_hit,
-            cost=0.0 if self.embedded else result.cost,
             seconds=seconds,
-            finish_reason=_finish_reason(result),
+            **self._account(result, usage),
             **extra,
         )
+
+    def _account(self, result: CallResult, usage: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "prompt_tokens": int(usage.get("prompt_tokens") or 0),
+            "completion_tokens": int(usage.get("completion_tokens") or 0),
+            "cached": result.cache_hit,
+            "cost": 0.0 if self.embedded else result.cost,
+            "finish_reason": _finish_reason(result),
+        }
 
 
 def _finish_reason(result: CallResult) -> str | None:

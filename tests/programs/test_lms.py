@@ -167,6 +167,14 @@ def test_messages_and_reply_reach_a_meter_that_asks_for_them(servers, fresh_cach
     json.dumps(meter.calls)
 
 
+def test_the_callers_record_learns_how_the_call_ended(servers, fresh_cache):
+    lm, record = build_lm("openai/m", api_base=servers[0].url), {}
+    for cached in (False, True):
+        with dspy.context(call_record=record):
+            ask(lm)
+        assert (record["finish_reason"], record["prompt_tokens"], record["cached"]) == ("stop", 11, cached)
+
+
 def test_async_calls_are_accounted_and_share_the_cache(servers, fresh_cache):
     import asyncio
 
