@@ -1,0 +1,37 @@
+"""Votes of replicated agents: one vote per agent, equal answers merged by the task's vote key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Vote:
+    """Outcome of a vote. `winner`: index of the agent whose own answer is submitted, None when nobody answered;
+    `key`: the winning vote key; `counts`: votes per key in the order of first appearance."""
+
+    winner: int | None
+    key: str | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def vote(answers: Sequence[str | None], vote_key: Callable[[str], str]) -> Vote:
+    """The most frequent key wins, ties go to the key that the earliest agent holds.
+
+    Agents without an answer (None) do not vote; blank answers, and answers whose key is blank, vote only when nobody
+    else answered. The winner is the first agent with the winning key, so its answer is submitted as it wrote it.
+    """
+    keys = [None if answer is None else _key(answer, vote_key) for answer in answers]
+    voters = [k for k, key in enumerate(keys) if key] or [k for k, key in enumerate(keys) if key is not None]
+    counts: dict[str, int] = {}
+    for k in voters:
+        counts[keys[k]] = counts.get(keys[k], 0) + 1
+    if not counts:
+        return Vote(None)
+    key = max(counts, key=counts.__getitem__)  # the first of equals: dicts keep the order of first appearance
+    return Vote(keys.index(key), key, counts)
+
+
+def _key(answer: str, vote_key: Callable[[str], str]) -> str:
+    return str(vote_key(answer) or "").strip() if str(answer).strip() else ""
