@@ -1,0 +1,41 @@
+"""Text that came from outside (tools, pages, other agents) is data: it must not act as control."""
+
+from __future__ import annotations
+
+import re
+
+_FIELD_MARKER = re.compile(r"\[\[\s*##\s*(.*?)\s*##\s*\]\]", re.DOTALL)
+_LONE_MARKER = re.compile(r"\[\[(\s*##)|(##\s*)\]\]")
+_CONTROL_TAG = re.compile(r"<\s*(/?)\s*(answer|think|thinking|tool_call|tool_calls)\s*>", re.IGNORECASE)
+
+
+def neutralise_markers(text: str) -> str:
+    """Break adapter field markers and control tags in foreign text, and keep it readable.
+
+    `[[ ## answer ## ]]` becomes `(( ## answer ## ))`, `<answer>` becomes `(answer)`. Everything else,
+    however much it sounds like an instruction, is left as it is: it stays inside its own field.
+    """
+    if "##" in text:
+        text = _FIELD_MARKER.sub(r"(( ## \1 ## ))", text)
+        text = _LONE_MARKER.sub(lambda match: f"(({match[1]}" if match[1] else f"{match[2]}))", text)
+    if "<" in text:
+        text = _CONTROL_TAG.sub(r"(\1\2)", text)
+    return text
+
+
+def encodable(text: str) -> str:
+    """Text that every provider can receive: lone surrogates (DSPy refuses them) become question marks."""
+    if text.isascii():
+        return text
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode("utf-8")
+    return text
+
+
+def indent_continuation(text: str) -> str:
+    """Indent every line but the first, so that foreign lines cannot pose as lines of a trajectory."""
+    if "\n" not in text and "\r" not in text:
+        return text
+    return "\n  ".join(text.splitlines())
