@@ -14,7 +14,9 @@ _THINK = re.compile(r"<(think|thinking)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 _THINK_OPEN = re.compile(r"<(?:think|thinking)>", re.IGNORECASE)
 _THINK_CLOSE = re.compile(r"</(?:think|thinking)>", re.IGNORECASE)
 _ANSWER_TAG = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL | re.IGNORECASE)
-_ANSWER_LINE = re.compile(r"^[ \t>*_#-]*(?:final[ \t]+)?answer[*_ \t]*:[*_ \t]*(.+?)[ \t]*$", re.IGNORECASE | re.MULTILINE)
+_ANSWER_LINE = re.compile(
+    r"^[ \t>*_#-]*(?:final[ \t]+)?answer[*_ \t]*:[*_ \t]*(.+?)[ \t]*$", re.IGNORECASE | re.MULTILINE
+)
 _EMPTY = frozenset({"", "none", "null", "n/a", "[]", "{}", '""', "''"})
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE)
 

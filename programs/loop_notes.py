@@ -33,7 +33,7 @@ def repair(problem: str, reply: str, finish_reason: str | None) -> str:
 def repeated(name: str, kind: str) -> str:
     """The nudge after identical calls with identical results."""
     what = "failed in the same way" if kind != "ok" else "gave the same result"
-    return f"the same call of {name} {what} three times; do not repeat it, try something else or finish from what is known"
+    return f"the same call of {name} {what} three times; do not repeat it: try another way or finish from what is known"
 
 
 def too_deep(name: str) -> str:

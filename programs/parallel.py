@@ -34,7 +34,9 @@ def run_side_by_side(tasks: Sequence[Callable[[], Result]], *, deeper: bool = Fa
         return []
     parent_trace = dspy.settings.trace
     budget: QuestionBudget | None = dspy.settings.get("question_budget")
-    shares: list[QuestionBudget | None] = list(budget.split(len(tasks), deeper=deeper)) if budget else [None] * len(tasks)
+    shares: list[QuestionBudget | None] = [None] * len(tasks)
+    if budget is not None:
+        shares = list(budget.split(len(tasks), deeper=deeper))
     jobs = [(task, share, parent_trace is not None) for task, share in zip(tasks, shares, strict=True)]
     outcomes: list[tuple[Result, list[Any]]] = []
     try:
@@ -45,7 +47,7 @@ def run_side_by_side(tasks: Sequence[Callable[[], Result]], *, deeper: bool = Fa
                 futures: list[Future] = [pool.submit(copy_context().run, _isolated, *job) for job in jobs]
             outcomes.extend(future.result() for future in futures)
     finally:
-        if budget:
+        if budget is not None:
             budget.join([share for share in shares if share is not None])
     if parent_trace is not None:
         for _, trace in outcomes:

@@ -40,8 +40,8 @@ DEFAULT: dict[str, str] = {
     ),
     "checker": (
         "Verify. Take the values that the question and the context name, look each doubtful one up again with the "
-        f"tools by another way if there is one, and redo computations.\n\n{_HOPS}\n\n{_TOOLS}\n\nReport for every value "
-        f"whether it is confirmed, and the corrected value where it is not. {_EVIDENCE}"
+        f"tools by another way if there is one, and redo computations.\n\n{_HOPS}\n\n{_TOOLS}\n\n"
+        f"Report for every value whether it is confirmed, and the corrected value where it is not. {_EVIDENCE}"
     ),
     "reasoner": (
         "Work on the given question by careful reasoning: order the facts, do comparisons, date arithmetic, counting "
@@ -93,8 +93,8 @@ DEFAULT: dict[str, str] = {
     ),
     "agent_as_tool.planner": (
         "Answer the question by asking an assistant that can look things up and compute. Think about what is known and "
-        "ask one sub-question at a time: one hop at a time, each complete in itself, with the values found so far copied "
-        "exactly, since the assistant sees nothing but the sub-question. When the reply does not help, ask in other "
+        "ask one sub-question at a time: one hop at a time, each complete in itself, with the values found so far "
+        "copied exactly, since the assistant sees nothing else. When a reply does not help, ask in other "
         f"words.\n\n{_ANSWER}"
     ),
     "agent_as_tool.tool_caller": (
@@ -106,7 +106,9 @@ DEFAULT: dict[str, str] = {
     "direct_search.solver": (
         "Answer the question from the search result and from what you know, reasoning one hop at a time.\n\n" + _ANSWER
     ),
-    "chat_agent.agent": f"You are a helpful assistant. Answer the question; use the tools when you have some.\n\n{_ANSWER}",
+    "chat_agent.agent": (
+        f"You are a helpful assistant. Answer the question; use the tools when you have some.\n\n{_ANSWER}"
+    ),
     "search_r1.agent": (
         "Answer the question. Reason first; whenever you lack a fact, search, read the result, and reason on. Work one "
         f"hop at a time.\n\n{_ANSWER}"

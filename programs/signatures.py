@@ -39,7 +39,8 @@ def acting_signature(
     """An agent with tools: question, [context], answer_format, tools, trajectory -> thought, tool_calls, output.
 
     `output` is `answer` (a final answer) or `report` (a message for team-mates; `report_type` may be a typed
-    report whose empty instance means "nothing yet"). `thought` has no default: with a default on every output DSPy would lose a plain prose reply without an error.
+    report whose empty instance means "nothing yet"). `thought` has no default: with a default on every output
+    DSPy would lose a plain prose reply without an error.
     """
     inputs = {"question": _input(_QUESTION)}
     if context:

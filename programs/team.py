@@ -152,7 +152,7 @@ class Team(dspy.Module):
 
         if not self.hands_off:
             if communication is not None:
-                raise ConfigurationError(f"in {self.name} nobody hands anything over; drop communication={communication!r}")
+                raise ConfigurationError(f"{self.name} has no handoffs; drop communication={communication!r}")
             return None
         return check_format(communication or "freeform")
 
@@ -176,7 +176,8 @@ class Session:
         loop: ToolLoop = options.pop("loop", None) or self.team.loop()
         options.setdefault("inputs", self.inputs())
         options.setdefault("tools", self.tools)
-        return loop.run(getattr(self.team, role), role=role, index=index, round=round, answer_format=self.form, **options)
+        predictor = getattr(self.team, role)
+        return loop.run(predictor, role=role, index=index, round=round, answer_format=self.form, **options)
 
     def call_stage(self, role: str, inputs: dict[str, str], *, index: int = 0, round: int = 1) -> LoopResult:
         """One call of a role without tools, recorded as an agent; its last output field is the report or answer.
@@ -204,7 +205,9 @@ class Session:
         """Record what agents did, in this order."""
         self.agents.extend(results)
 
-    def prediction(self, winner: LoopResult | None, *, reports: Any = None, tool_result: bool = False) -> dspy.Prediction:
+    def prediction(
+        self, winner: LoopResult | None, *, reports: Any = None, tool_result: bool = False
+    ) -> dspy.Prediction:
         """The program's prediction; `winner` is the agent whose final message is the answer.
 
         `tool_result`: the winner called dataset tools itself, so its last tool result is scored beside its message.

@@ -36,7 +36,8 @@ def execute_call(tools: ToolList, name: str, args: dict[str, Any], *, limit: int
     if tool is None:
         return Observation(f"an error occurred when calling {name}: unknown tool", "arguments")
     if set(args) == {UNPARSED} and UNPARSED not in (tool.args or {}):
-        return Observation(f"an error occurred when parsing arguments for {name}: {_why_unparsed(args[UNPARSED])}", "arguments")
+        why = _why_unparsed(args[UNPARSED])
+        return Observation(f"an error occurred when parsing arguments for {name}: {why}", "arguments")
     try:
         call_json = getattr(tool, "call_json", None)
         if call_json is not None:

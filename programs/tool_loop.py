@@ -127,7 +127,8 @@ class ToolLoop:
         result = LoopResult(role, index, round)
         if not is_active(role, index):
             result.masked = True
-            result.report = neutral_value(predictor.signature.output_fields[output_field(predictor.signature)].annotation)
+            fields = predictor.signature.output_fields
+            result.report = neutral_value(fields[output_field(predictor.signature)].annotation)
             return result
         tool_list = prepare_tools(tools)
         result.tool_names = dict(tool_list.renamed)
@@ -201,7 +202,7 @@ class _Run:
         keys = [(call.name, _args_key(call.args)) for call in calls]
         if calls and not (has_final and all(key in self.known_calls for key in keys)):
             self.run_calls(step, calls, keys)
-        elif has_final and self.options.require_call and not self.result.n_tool_calls and not self.asked_for_call:
+        elif has_final and self.wants_call():
             self.asked_for_call = True
             step["notes"] = [notes.CALL_FIRST]
         elif has_final and self.accept(final):
@@ -209,6 +210,11 @@ class _Run:
         else:
             self.result.stopped = "no_answer"
         self.close_step(step)
+
+    def wants_call(self) -> bool:
+        """True once, when a call is required, possible, and none was made."""
+        options, result = self.options, self.result
+        return options.require_call and bool(self.tools) and not (result.n_tool_calls or self.asked_for_call)
 
     def take_finish(self, calls: list[Any]) -> tuple[list[Any], Any]:
         """Calls without an invented `finish`-like tool, and the answer that its arguments hold (None without one)."""

@@ -112,7 +112,7 @@ class ScriptedEngine:
     @property
     def seeds(self) -> list[int | None]:
         """The seed of every request, in the order of arrival."""
-        return [(request.config.extensions or {}).get("seed", getattr(request.config, "seed", None)) for request in self.requests]
+        return [request.config.seed for request in self.requests]
 
 
 class RecordingEngine(ScriptedEngine):
