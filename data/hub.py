@@ -1,0 +1,115 @@
+"""Rows of a dataset: from the Hugging Face hub at a pinned revision, or from a file of the user's.
+
+The hub is read through `datasets` (parquet or JSON lines; no loading script, no trust_remote_code).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from metrics.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """One file of a hub dataset, pinned: `hf://datasets/REPO@REVISION/PATH`."""
+
+    repo: str
+    revision: str
+    path: str
+
+    @property
+    def url(self) -> str:
+        return f"https://huggingface.co/datasets/{self.repo}/resolve/{self.revision}/{self.path}"
+
+    @property
+    def uri(self) -> str:
+        return f"hf://datasets/{self.repo}@{self.revision}/{self.path}"
+
+
+def hub_rows(file: HubFile, columns: Sequence[str], *, dataset: str) -> list[Row]:
+    """The rows of a hub file with the columns it has of `columns`.
+
+    Raises ConfigurationError with one line that names the file to give when the hub cannot be read.
+    """
+    try:
+        import datasets
+
+        builder = "parquet" if file.path.endswith(".parquet") else "json"
+        table = datasets.load_dataset(builder, data_files={"rows": file.uri}, split="rows")
+        table = table.select_columns([name for name in columns if name in table.column_names])
+        return [dict(row) for row in table]
+    except Exception as error:  # offline, gated, moved: the remedy is the same
+        logger.debug("cannot load %s", file.uri, exc_info=True)
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+        raise ConfigurationError(
+            f"cannot read {dataset} from the Hugging Face hub ({reason}): download {file.url} on a machine "
+            f"with access and give it with --data-file {Path(file.path).name}"
+        ) from None
+
+
+def file_rows(path: str, columns: Sequence[str]) -> list[Row]:
+    """The rows of a JSON-lines, JSON-list or parquet file, with the columns that are there of `columns`.
+
+    Raises ConfigurationError for a file that is missing or of another form, naming the line.
+    """
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise ConfigurationError(f"--data-file: there is no file {path}")
+    if file.suffix == ".parquet":
+        return list(_parquet_rows(file, columns))
+    rows = list(_json_rows(file))
+    if not rows:
+        raise ConfigurationError(f"{file.name} holds no rows")
+    return [{name: row[name] for name in columns if name in row} for row in rows]
+
+
+def _parquet_rows(file: Path, columns: Sequence[str]) -> Iterable[Row]:
+    import pyarrow.parquet
+
+    try:
+        table = pyarrow.parquet.ParquetFile(file)
+        known = [name for name in columns if name in table.schema_arrow.names]
+        return table.read(columns=known).to_pylist()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise ConfigurationError(f"{file.name} is no parquet file ({error})") from None
+
+
+def _json_rows(file: Path) -> Iterable[Row]:
+    try:
+        text = file.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{file.name} is not UTF-8 text ({error})") from None
+    if text.lstrip()[:1] == "[":
+        yield from _check_list(file, text)
+        return
+    # not splitlines(): texts may hold characters that only it takes for line ends
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise ConfigurationError(f"{file.name}, line {number}: {error}") from None
+            if not isinstance(row, dict):
+                raise ConfigurationError(f"{file.name}, line {number}: expected a JSON object")
+            yield row
+
+
+def _check_list(file: Path, text: str) -> list[Row]:
+    try:
+        rows = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{file.name}: {error}") from None
+    for number, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise ConfigurationError(f"{file.name}, row {number}: expected a JSON object")
+    return rows
