@@ -30,8 +30,12 @@ class Task(Protocol):
     primary: str  # the row field that is the headline and that optimizers raise: "correct" or "em"
     examples: Sequence[QuestionExample]
     config: dict[str, Any]  # dataset, revision or file hash, setting, split, n, ids hash, wiki source, sandbox ...
+    # optional: `refusal: str | None`, one line why no row may run (dataset code without the opt-in); the rows
+    # then count as wrong, no program is called and no model is asked
 
-    def score(self, example: QuestionExample, final_text: str, answer: str | None, last_tool_result: str) -> dict[str, Any]:
+    def score(
+        self, example: QuestionExample, final_text: str, answer: str | None, last_tool_result: str
+    ) -> dict[str, Any]:
         """Scoring fields of one row (see tasks.md); total: never raises on any model output."""
         ...
 
