@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dspy.adapters.utils import parse_value
+
 from programs.answers import strip_think
 from programs.errors import ConfigurationError
 from programs.neutral import neutralise_markers
@@ -39,7 +41,12 @@ _FORMS = {
         "[ANSWER_CANDIDATE] the value you would answer with\n"
         "[TOOL_CHAIN] the tool calls that led there, in order"
     ),
-    "structured_soft": "the fields of the `report` object; leave out those you have nothing for.",
+    "structured_soft": (
+        "a JSON object with these fields, leaving out those you have nothing for: status (not_started, in_progress, "
+        "completed or blocked), summary (one or two sentences), evidence (list of facts or tool results it rests on), "
+        "confidence (low, medium or high, and the reason), next (what should be done next), answer_candidate (the "
+        "value you would answer with), tool_chain (list of the tool calls that led there)."
+    ),
 }
 
 
@@ -108,6 +115,8 @@ def parse_handoff(
 ) -> Handoff:
     """What an agent wrote (text, `Report`, None) as a handoff in the given format. Never raises on a model's text."""
     sender = {"role": role, "index": index, "round": round}
+    if communication == "structured_soft" and isinstance(report, str) and report.strip():
+        report = parse_value(report, Report)  # an object somewhere in a text, or the text itself
     if isinstance(report, Report):
         text, fields, problems = report.raw or "", report.own_fields(), report.problems
         if fields:
@@ -118,8 +127,6 @@ def parse_handoff(
         problems = ["empty report"]
     elif communication == "semi_structured":
         fields, problems = parse_tags(text)
-    elif communication == "structured_soft" and not isinstance(report, Report):
-        problems = ["not a report object"]
     return Handoff(sender, text, check_format(communication), fields, tuple(problems), kind, receiver)
 
 

@@ -34,13 +34,20 @@ def _input(desc: str, type_: Any = str) -> tuple[Any, Any]:
 
 
 def acting_signature(
-    role: str, instructions: str, *, output: str = "answer", context: bool = False, report_type: Any = str
+    role: str,
+    instructions: str,
+    *,
+    output: str = "answer",
+    context: bool = False,
+    report_type: Any = str,
+    message_form: str = "",
 ) -> type[dspy.Signature]:
     """An agent with tools: question, [context], answer_format, tools, trajectory -> thought, tool_calls, output.
 
     `output` is `answer` (a final answer) or `report` (a message for team-mates; `report_type` may be a typed
-    report whose empty instance means "nothing yet"). `thought` has no default: with a default on every output
-    DSPy would lose a plain prose reply without an error.
+    report whose empty instance means "nothing yet"). With `message_form` an answering agent also writes a
+    `report` to its peers, in that form, beside its answer. `thought` has no default: with a default on every
+    output DSPy would lose a plain prose reply without an error.
     """
     inputs = {"question": _input(_QUESTION)}
     if context:
@@ -53,15 +60,18 @@ def acting_signature(
     outputs = {
         "thought": (str, dspy.OutputField(desc=_THOUGHT)),
         "tool_calls": (dspy.ToolCalls, dspy.OutputField(desc=_CALLS, default=dspy.ToolCalls(tool_calls=[]))),
-        output: _final_field(output, report_type),
     }
+    if message_form:
+        outputs["report"] = _final_field("report", report_type, f"your message to the others: {message_form}")
+    outputs[output] = _final_field(output, report_type if output == "report" else str)
     return _build(role, instructions, inputs, outputs)
 
 
-def _final_field(output: str, type_: Any) -> tuple[Any, Any]:
+def _final_field(output: str, type_: Any, desc: str = "") -> tuple[Any, Any]:
+    desc = desc or _OUTPUT[output]
     if type_ is str:
-        return (str | None, dspy.OutputField(desc=_OUTPUT[output], default=None))
-    return (type_, dspy.OutputField(desc=_OUTPUT[output], default=type_()))  # a typed report that may stay empty
+        return (str | None, dspy.OutputField(desc=desc, default=None))
+    return (type_, dspy.OutputField(desc=desc, default=type_()))  # a typed report that may stay empty
 
 
 def stage_signature(role: str, instructions: str, *, report_type: Any = str) -> type[dspy.Signature]:

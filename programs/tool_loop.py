@@ -205,7 +205,7 @@ class _Run:
         elif has_final and self.wants_call():
             self.asked_for_call = True
             step["notes"] = [notes.CALL_FIRST]
-        elif has_final and self.accept(final):
+        elif has_final and self.accept(final, prediction.get("report")):
             self.finished = True
         else:
             self.result.stopped = "no_answer"
@@ -231,11 +231,15 @@ class _Run:
                 handed_in = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         return kept, handed_in
 
-    def accept(self, final: Any) -> bool:
-        """Store a final message; False when the required form is not found in it."""
+    def accept(self, final: Any, message: Any = None) -> bool:
+        """Store a final message; False when the required form is not found in it.
+
+        `message`: what the agent writes to its peers beside its answer, where its signature has such a field.
+        """
         self.result.final_text = final_text_of(final)
         if self.output == "answer":
             self.result.answer = read_answer(self.form, self.result.final_text)
+            self.result.report = message
         else:
             self.result.answer = self.result.final_text or None
             self.result.report = final
@@ -342,7 +346,7 @@ class _Run:
             if _is_nothing(final):
                 _, final = self.take_finish(list(getattr(reply.prediction.tool_calls, "tool_calls", None) or []))
             if not _is_nothing(final):
-                self.accept(final)
+                self.accept(final, reply.prediction.get("report"))
         self.result.steps.append(step)
 
     # -- steps -----------------------------------------------------------------------------------

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+
+import dspy
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -34,4 +40,22 @@ def vote(answers: Sequence[str | None], vote_key: Callable[[str], str]) -> Vote:
 
 
 def _key(answer: str, vote_key: Callable[[str], str]) -> str:
-    return str(vote_key(answer) or "").strip() if str(answer).strip() else ""
+    if not str(answer).strip():
+        return ""
+    try:
+        return str(vote_key(answer) or "").strip()
+    except Exception:  # a form of the user's own must not kill a question over a strange answer
+        return str(answer).casefold().strip()
+
+
+def note_clones(program: str, agents: int) -> None:
+    """Say once that voters at temperature 0 are clones of each other: one answer, however many agents."""
+    decoding = dspy.settings.get("decoding") or {}
+    temperature = decoding.get("temperature", (getattr(dspy.settings.lm, "kwargs", None) or {}).get("temperature"))
+    if agents > 1 and temperature is not None and float(temperature) == 0.0:
+        _say_clones(program)
+
+
+@cache
+def _say_clones(program: str) -> None:
+    logger.warning("%s at temperature 0: its agents are clones, their vote is one answer; raise --temperature", program)
