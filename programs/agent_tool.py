@@ -32,27 +32,30 @@ class Delegation:
 class _Ask:
     """The tool as a plain function, for callers that know nothing of delegations."""
 
-    start: Callable[[str], Delegation]
+    start: Callable[..., Delegation]
 
-    def __call__(self, question: str) -> str:
-        delegation = self.start(question)
+    def __call__(self, question: str, **more: Any) -> str:
+        delegation = self.start(question, **more)
         return delegation.close(delegation()).text
 
 
 class AgentTool(dspy.Tool):
-    """A `dspy.Tool` with one argument, a sub-question, that is answered by an agent.
+    """A `dspy.Tool` whose argument is a sub-question, that is answered by an agent.
 
-    `start(question) -> Delegation` is called in the order of the calls, before any agent of the turn runs, so
-    that rounds and histories do not depend on timing. Infrastructure errors of the agent go through.
+    `start(question, **more) -> Delegation` (`more`: the further arguments of `args` that were given) is called in
+    the order of the calls, before any agent of the turn runs, so that rounds and histories do not depend on
+    timing. Infrastructure errors of the agent go through.
     """
 
     start: Any = None
 
     @classmethod
-    def make(cls, name: str, desc: str, start: Callable[[str], Delegation]) -> AgentTool:
+    def make(
+        cls, name: str, desc: str, start: Callable[..., Delegation], args: dict[str, dict[str, Any]] | None = None
+    ) -> AgentTool:
         """Build the tool without inspecting a function: it is made afresh for every question."""
         return cls.model_construct(
-            func=_Ask(start), name=name, desc=desc, args=_ARGS, arg_types={"question": str}, arg_desc=None,
+            func=_Ask(start), name=name, desc=desc, args=args or _ARGS, arg_types={"question": str}, arg_desc=None,
             has_kwargs=False, start=start,
         )  # fmt: skip
 
@@ -62,7 +65,8 @@ class AgentTool(dspy.Tool):
         if question is None:
             text = f'an error occurred when calling {name}: expected one string argument "question"'
             return Observation(text, "arguments")
-        return self.start(question)
+        more = {key: args[key] for key in self.args if key != "question" and key in args}
+        return self.start(question, **more)
 
 
 def _question(args: dict[str, Any]) -> str | None:

@@ -6,12 +6,11 @@ from typing import Any
 
 import dspy
 
-from programs.agent_tool import AgentTool, Delegation, agent_names
-from programs.communication import Handoff, parse_handoff, render, report_form, report_type, summarise
+from programs.communication import parse_handoff, render, report_form, report_type, summarise
+from programs.delegation import Exchange
 from programs.role_graph import RoleGraph, appearance
 from programs.signatures import acting_signature, aggregator_signature
 from programs.team import Session, Team
-from programs.tool_loop import LoopResult
 
 _FOUR = ("tool_caller", "checker", "reasoner")
 _EIGHT = (*_FOUR, "question_parser", "dependency_mapper", "evidence_filter", "result_auditor")
@@ -37,9 +36,12 @@ SKILLS = {
 class Centralized(Team):
     """Manager -> workers -> manager -> aggregator.
 
-    A worker sees only its delegation and its own earlier exchanges in this question, has all tools, and reports
-    back; several delegations of one turn run side by side; workers never talk to each other. The aggregator is
-    not counted in the team size.
+    Message flow: the manager has no tools but its workers; several delegations of one turn run side by side. A worker
+    sees only its delegation and its own earlier exchanges in this question, has all tools, and reports back to the
+    manager; workers never talk to each other. When the manager stops delegating, the aggregator (not counted in the
+    team size) reads the exchange and the manager's closing message and answers.
+    Model calls per question: M + sum of L over the delegations + 1, with M the manager's calls (at most 18, 9 at
+    r = 2, one more when its report is forced) and L the calls of one tool loop.
     """
 
     name = "centralized"
@@ -48,8 +50,9 @@ class Centralized(Team):
     hands_off = True
 
     def build(self) -> None:
-        self.manager = dspy.Predict(acting_signature("manager", self.prompt("manager"), output="report"))
         kind = report_type(self.communication)
+        manager = acting_signature("manager", self.prompt("manager"), output="report", report_type=kind)
+        self.manager = dspy.Predict(manager)
         for role in self.workers:
             signature = acting_signature(role, self.prompt(role), output="report", context=True, report_type=kind)
             setattr(self, role, dspy.Predict(signature))
@@ -67,87 +70,31 @@ class Centralized(Team):
 
     def forward(self, question: str, tools: Any = None, answer_format: Any = None) -> dspy.Prediction:
         with self.session(question, tools, answer_format) as session:
-            exchange = Exchange(session)
+            exchange = Exchange(session, "manager", {role: SKILLS[role] for role in self.workers}, remember=True)
             manager = session.run_agent(
                 "manager",
+                inputs={"question": session.question, "answer_format": self._manager_form(session)},
                 tools=exchange.agent_tools(),
                 output="report",
                 loop=self.loop(max_turns=self.manager_turns, require_call=True, opening_note=""),
             )
             session.add(manager, *exchange.results)
-            notes = parse_handoff(manager.final_text, "freeform", role="manager", kind="message")
-            written = [*exchange.handoffs, *([notes] if manager.final_text else [])]
-            final = session.call_stage("aggregator", session.inputs(reports=render(written)))
+            if manager.final_text:
+                closing = manager.report if manager.report is not None else manager.final_text
+                exchange.handoffs.append(parse_handoff(closing, self.communication, role="manager", kind="message"))
+            final = session.call_stage("aggregator", session.inputs(reports=render(exchange.handoffs)))
             return session.prediction(final, reports=summarise(exchange.handoffs, self.communication))
+
+    def _manager_form(self, session: Session) -> str:
+        """What the manager is told to close with: notes in free form may already give the answer."""
+        if self.communication == "freeform":
+            return session.form.text
+        return f"{report_form(self.communication)}\nThe final answer will have this form: {session.form.text}"
 
     def role_graph(self) -> RoleGraph:
         again = appearance("manager", 2)
-        edges = [("manager", role) for role in self.workers]
-        edges += [(role, again) for role in self.workers]
-        edges += [*((role, "aggregator") for role in self.workers), (again, "aggregator")]
-        fields = {edge: _FIELD.get(edge[1], "question") for edge in edges} | {
-            (role, again): "trajectory" for role in self.workers
-        }
+        fields = {("manager", role): "question" for role in self.workers}
+        fields |= {(role, again): "trajectory" for role in self.workers}
+        fields |= {(role, "aggregator"): "reports" for role in (*self.workers, again)}
         roles = ("manager", *self.workers, again, "aggregator")
-        return RoleGraph(roles=roles, edges=tuple(edges), edge_field=fields)
-
-
-_FIELD = {"aggregator": "reports"}
-
-
-class Exchange:
-    """The delegations and reports of one question, in the order in which they were made."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.team: Centralized = session.team
-        self.handoffs: list[Handoff] = []
-        self.results: list[LoopResult] = []
-        self.rounds = dict.fromkeys(self.team.workers, 0)
-
-    def agent_tools(self) -> list[AgentTool]:
-        """One agent tool per worker that may run; a masked worker is not offered."""
-        from programs.masking import is_active
-
-        names = agent_names(list(self.team.workers), self.session.tools.names)
-        return [
-            AgentTool.make(names[role], f"Ask the {role.replace('_', ' ')}, who {SKILLS[role]}.", Ask(self, role))
-            for role in self.team.workers
-            if is_active(role)
-        ]
-
-    def history(self, role: str) -> str:
-        """A worker's own earlier exchanges of this question."""
-        return render([h for h in self.handoffs if role in (h.sender["role"], (h.receiver or {}).get("role"))])
-
-
-class Ask:
-    """One worker behind its agent tool: `Ask(exchange, role)(question)` opens a delegation."""
-
-    def __init__(self, exchange: Exchange, role: str) -> None:
-        self.exchange = exchange
-        self.role = role
-
-    def __call__(self, question: str) -> Delegation:
-        exchange, role, team = self.exchange, self.role, self.exchange.team
-        exchange.rounds[role] += 1
-        round = exchange.rounds[role]
-        receiver = {"role": role, "index": 0, "round": round}
-        delegation = parse_handoff(question, "freeform", role="manager", kind="delegation", receiver=receiver)
-        inputs = {
-            "question": delegation.body,
-            "context": exchange.history(role),
-            "answer_format": report_form(team.communication),
-        }
-
-        def run() -> LoopResult:
-            return exchange.session.run_agent(role, round=round, inputs=inputs, output="report")
-
-        def finish(result: LoopResult) -> str:
-            written = result.report if result.report is not None else result.final_text
-            report = parse_handoff(written, team.communication, role=role, round=round)
-            exchange.handoffs += [delegation, report]
-            exchange.results.append(result)
-            return report.body or f"(no report: {result.stopped or 'nothing was written'})"
-
-        return Delegation(run, finish)
+        return RoleGraph(roles=roles, edges=tuple(fields), edge_field=fields)

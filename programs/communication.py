@@ -130,6 +130,36 @@ def parse_handoff(
     return Handoff(sender, text, check_format(communication), fields, tuple(problems), kind, receiver)
 
 
+def delegation_args(communication: str) -> dict[str, dict[str, Any]]:
+    """Arguments of an agent tool, as JSON Schema properties: `question`, and what the format adds to it."""
+    check_format(communication)
+    text = "a complete question or task that stands on its own"
+    if communication == "semi_structured":
+        text += ", as tag lines: [SUMMARY] what is asked, [EVIDENCE] the values it needs, [NEXT] what to report back"
+    args: dict[str, dict[str, Any]] = {"question": {"type": "string", "description": text}}
+    if communication == "structured_soft":
+        values = {"type": "array", "items": {"type": "string"}, "description": "values it needs, copied exactly"}
+        args["evidence"] = {**values, "default": []}
+        args["next"] = {"type": "string", "description": "what to report back", "default": ""}
+    return args
+
+
+def parse_delegation(
+    args: dict[str, Any], communication: str, *, role: str, receiver: dict[str, Any], round: int = 1
+) -> Handoff:
+    """A delegation, written as the arguments of an agent tool, as a handoff."""
+    question, more = str(args.get("question") or ""), {k: v for k, v in args.items() if k != "question" and v}
+    if communication != "structured_soft":
+        return parse_handoff(question, communication, role=role, round=round, kind="delegation", receiver=receiver)
+    problems = [] if isinstance(more.get("evidence", []), list) else ["evidence is not a list"]
+    if not isinstance(more.get("next", ""), str):
+        problems.append("next is not text")
+    fields = {name: as_text(value) for name, value in {"question": question, **more}.items()} if more else {}
+    text = json.dumps({"question": question, **more}, ensure_ascii=False, default=str) if more else question
+    sender = {"role": role, "index": 0, "round": round}
+    return Handoff(sender, text, communication, fields, tuple(problems), "delegation", receiver)
+
+
 def parse_tags(text: str) -> tuple[dict[str, str], list[str]]:
     """Own fields and problems of a semi-structured text. Text before the first tag is kept with it.
 
@@ -215,6 +245,8 @@ def render(handoffs: Iterable[Handoff], *, own: tuple[str, int] | None = None, l
             name += f" {sender.get('index', 0) + 1}"
         if own == (sender["role"], sender.get("index", 0)):
             name += " (you)"
+        if handoff.kind == "delegation" and handoff.receiver:
+            name += f" to {handoff.receiver['role']}"
         blocks.append(f"=== from {name} ===\n{handoff.body or NOTHING}")
     kept: list[str] = []
     size = 0
