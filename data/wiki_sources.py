@@ -112,7 +112,7 @@ def _make(spec: str) -> WikiSource:
     if spec == "cache":
         from data.wiki_cache import ReplaySource, open_store
 
-        return ReplaySource(open_store())
+        return ReplaySource(open_store(read_only=True))
     from data.wiki_corpus import CorpusSource
 
     return CorpusSource(_mini_path() if spec == "mini" else Path(spec.removeprefix("corpus:")))
