@@ -48,7 +48,7 @@ class Decentralized(Team):
             handoffs: list[Handoff] = []
             peers: list[LoopResult] = []
             for round in range(1, self.rounds + 1):
-                messages = [self._message(peer) for peer in peers if not peer.masked]
+                messages = [self._message(peer) for peer in peers if peer.n_lm_calls]
                 handoffs += messages
                 peers = run_side_by_side(
                     [partial(self._peer, session, index, round, messages) for index in range(self.team_size)]

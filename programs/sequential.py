@@ -63,7 +63,7 @@ class Sequential(Team):
             handoffs: list[Handoff] = []
             for role in self.stages[:-1]:
                 result = self._stage(session, role, render(handoffs))
-                if not result.masked:
+                if result.n_lm_calls:  # neither masked nor skipped for want of budget
                     handoffs.append(parse_handoff(result.report, self.communication, role=role))
             final = session.call_stage("aggregator", session.inputs(reports=render(handoffs)))
             return session.prediction(final, reports=summarise(handoffs, self.communication))

@@ -102,6 +102,19 @@ def aggregator_signature(role: str, instructions: str) -> type[dspy.Signature]:
     return _build(role, instructions, inputs, outputs)
 
 
+def answering_signature(role: str, instructions: str, *, context: str = "") -> type[dspy.Signature]:
+    """An answer without tools: question, [context], answer_format -> reasoning, answer; `context` says what it holds."""
+    inputs = {"question": _input(_QUESTION)}
+    if context:
+        inputs["context"] = _input(context)
+    inputs["answer_format"] = _input(_FORM.format(output="answer"))
+    outputs = {
+        "reasoning": (str, dspy.OutputField(desc="the steps that lead to the answer")),
+        "answer": (str, dspy.OutputField(desc="the final answer in the required form")),
+    }
+    return _build(role, instructions, inputs, outputs)
+
+
 def output_field(signature: type[dspy.Signature]) -> str:
     """The field that holds what a role finally says: the last output field."""
     return next(reversed(signature.output_fields))
