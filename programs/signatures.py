@@ -103,7 +103,7 @@ def aggregator_signature(role: str, instructions: str) -> type[dspy.Signature]:
 
 
 def answering_signature(role: str, instructions: str, *, context: str = "") -> type[dspy.Signature]:
-    """An answer without tools: question, [context], answer_format -> reasoning, answer; `context` says what it holds."""
+    """An answer without tools: question, [context], answer_format -> reasoning, answer; `context`: what it holds."""
     inputs = {"question": _input(_QUESTION)}
     if context:
         inputs["context"] = _input(context)
