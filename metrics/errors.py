@@ -41,6 +41,17 @@ class ConfigurationError(ValueError):
     """A user's mistake (a flag, a file, an environment variable): one clear line, exit status 2."""
 
 
+class ReportedError(RuntimeError):
+    """A program gave this error instead of an answer (`context_overflow`: its context was too long)."""
+
+    def __init__(self, kind: str, type_name: str, message: str) -> None:
+        super().__init__(message)
+        self.kind, self.type_name = kind, type_name
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
+        return type(self), (self.kind, self.type_name, str(self))
+
+
 def error_kind(error: BaseException) -> str:
     """Which kind of failure an exception is: the `error.kind` of a row.
 
@@ -54,6 +65,8 @@ def error_kind(error: BaseException) -> str:
     for _ in range(8):
         if seen is None:
             break
+        if isinstance(seen, ReportedError):
+            return seen.kind
         if isinstance(seen, dspy.ContextWindowExceededError):
             return "context_overflow"
         if isinstance(seen, dspy.LMError):
@@ -72,7 +85,8 @@ def is_infrastructure(error: BaseException) -> bool:
 
 def describe_error(error: BaseException) -> dict[str, str]:
     """`{kind, type, message}` of a row; the message is bounded and holds no key, token or URL user."""
-    return {"kind": error_kind(error), "type": type(error).__name__, "message": scrub(_message(error))}
+    type_name = error.type_name if isinstance(error, ReportedError) else type(error).__name__
+    return {"kind": error_kind(error), "type": type_name, "message": scrub(_message(error))}
 
 
 def scrub(text: str, limit: int = MESSAGE_LIMIT) -> str:

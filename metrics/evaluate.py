@@ -17,11 +17,13 @@ from metrics.errors import ConfigurationError, describe_error
 from metrics.pool import run_pool
 from metrics.progress import Progress, RunState, SilentProgress
 from metrics.rollout import Rollout, run_rollout, start_row, usage_fields
-from metrics.run_folder import RunFolder, row_key
+from metrics.run_folder import FORMAT, RunFolder, row_key
 from metrics.summary import do_nothing_baseline, summarize_rows
 from metrics.usage import UsageMeter, sum_money
 
 PHASE = "evaluate"
+# facts of a task that may differ when a run goes on: where its data lies, what guards its code
+NOT_SETTINGS = ("data_file", "sandbox", "dataset_code")
 MIN_ERRORS_TO_STOP = 10  # a share of a short run is less than one row; a dead endpoint shows within ten
 
 
@@ -69,8 +71,9 @@ def evaluate(
     """Run `program` on every example of `task`, each once, and sum up; the summary is returned.
 
     The model is the one of the caller's DSPy settings (`dspy.configure` or `dspy.context`). With `folder`
-    everything is kept on disk as it comes (docs/results.md); `config` is stored as its config.json, and
-    `config["settings"]` must be the same to resume. Without `folder` the rows are in the summary's `rows`.
+    everything is kept on disk as it comes (docs/results.md); `config` goes into its config.json, and
+    `config["settings"]` (with `run_settings`) must be the same to resume. Without `folder` the
+    rows are in the summary's `rows`.
     `facts` go first into the summary (program, model ...), after the dataset; `seed` decides every question's seed.
 
     Ctrl-C, `limits.max_errors` and `limits.max_usd` end the run early: the summary's `stopped_by` says which
@@ -80,8 +83,16 @@ def evaluate(
     """
     examples = list(task.examples)
     _check(examples, threads)
-    settings = _Settings(program, task, seed, phase, decoding, limits or Limits(), keep_traces)
-    config = dict(config or {})
+    limits = limits or Limits()
+    settings = _Settings(program, task, seed, phase, decoding, limits, keep_traces)
+    own = run_settings(task, seed=seed, phase=phase, decoding=decoding, question_timeout=limits.question_timeout)
+    config = {
+        "format": FORMAT,
+        "primary": task.primary,
+        "data": dict(task.config),
+        **(config or {}),
+        "settings": own | dict((config or {}).get("settings", {})),
+    }
     began = time.monotonic()
     with _sink(folder, config, resume=resume, overwrite=overwrite) as sink:
         run = _Run(settings, examples, sink, progress or SilentProgress())
@@ -114,6 +125,21 @@ def evaluate(
         else:
             summary["rows"] = rows
     return summary
+
+
+def run_settings(
+    task: Any, *, seed: int, phase: str = PHASE, decoding: Mapping[str, Any] | None, question_timeout: float | None
+) -> dict[str, Any]:
+    """What decides the rows apart from program and model; the same values are needed to resume a run."""
+    return {
+        "dataset": task.name,
+        "scoring": task.scoring,
+        "data": {key: value for key, value in task.config.items() if key not in NOT_SETTINGS},
+        "seed": seed,
+        "phase": phase,
+        "decoding_override": dict(decoding) if decoding else None,
+        "question_timeout": question_timeout,
+    }
 
 
 @dataclass

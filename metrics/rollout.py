@@ -11,7 +11,7 @@ from typing import Any
 
 import dspy
 
-from metrics.errors import describe_error, short_traceback
+from metrics.errors import ReportedError, describe_error, short_traceback
 from metrics.jsonio import plain
 from metrics.trace import TraceRecorder
 from metrics.usage import UsageMeter
@@ -74,9 +74,10 @@ def run_rollout(
     between calls; `active_roles` masks the other roles; `meter` (one per rollout) can be read while the
     program runs. The model is the one of the caller's DSPy settings.
 
-    Never raises for anything that the program, its tools or the metric do (`Exception`): the row's `error` is
-    then `{kind, type, message}` with null scores, and `Rollout.error` holds the exception for callers that
-    stop on bugs. The result depends on no other rollout, so any number of threads gives the same rows.
+    Never raises for anything that the program, its tools or the metric do (`Exception`), nor for an `error`
+    that the program gave instead of an answer: the row's `error` is then `{kind, type, message}` with null scores,
+    and `Rollout.error` holds the exception for callers that stop on bugs. The result depends on no other rollout,
+    so any number of threads gives the same rows.
     """
     meter = meter or UsageMeter()
     recorder = TraceRecorder(meter, _predictor_names(program), keep_texts=keep_trace)
@@ -109,6 +110,7 @@ def run_rollout(
             finally:
                 latency = time.perf_counter() - began
         outcome = read_prediction(prediction)
+        _raise_reported(outcome)
         scores = dict(task_score(example, outcome.final_text, outcome.answer, outcome.last_tool_result))
     except Exception as raised:
         error = raised
@@ -123,6 +125,7 @@ def run_rollout(
         stopped=None if fields.get("stopped") in (None, "", False) else str(fields["stopped"]),
         n_lm_calls=row["n_lm_calls"] or _count(fields.get("n_lm_calls"), 0),
         n_tool_calls=_count(fields.get("n_tool_calls"), recorder.n_tool_calls),
+        **_loop_counts(fields),
         seed=own_seed,
         latency_s=round(latency, 3),
     )
@@ -237,6 +240,22 @@ def _build_trace(
         "latency_s": row["latency_s"],
         "error": row["error"],
     }
+
+
+def _raise_reported(outcome: Outcome) -> None:
+    """Raise the error that a program gave instead of an answer."""
+    error = outcome.fields.get("error")
+    if isinstance(error, Mapping) and error.get("kind") and not (outcome.answer or outcome.final_text):
+        raise ReportedError(str(error["kind"]), str(error.get("type", "")), str(error.get("message", "")))
+
+
+def _loop_counts(fields: Mapping[str, Any]) -> dict[str, int]:
+    """What our programs count about malformed replies, arguments and handoffs; nothing for other modules."""
+    counts = {key: fields[key] for key in ("parse_errors", "tool_args_errors", "truncated") if key in fields}
+    reports = fields.get("reports")
+    if isinstance(reports, Mapping) and "n" in reports:
+        counts.update(n_handoffs=reports["n"], n_handoffs_parsed=reports.get("parse_ok", 0))
+    return {key: _count(value, 0) for key, value in counts.items()}
 
 
 def _tools(example: Any) -> list[Any]:

@@ -116,10 +116,10 @@ class RunFolder:
                 f"cannot resume {self.path}, its settings differ: {'; '.join(differences)} "
                 "(repeat the run's own command, or choose another --out)"
             )
-        old, new = saved.get("versions", {}), self.config.get("versions", {})
+        old, new = saved.get("environment", {}), self.config.get("environment", {})
         changed = [f"{name} {old[name]} -> {new[name]}" for name in old if name in new and old[name] != new[name]]
         if changed:
-            logger.warning("the rows of %s were begun with other versions: %s", self.path, ", ".join(changed))
+            logger.warning("the rows of %s were begun in another environment: %s", self.path, ", ".join(changed))
         self.config = saved
 
     def _load(self, rows: Sequence[dict[str, Any]], torn: int) -> None:

@@ -23,6 +23,8 @@ MEANS = {
     "cover_em": "cover_em",
     "lenient_em": "lenient_em",
 }
+# Counts that only our own programs give; left out of the summary when no row has them.
+LOOP_COUNTS = ("parse_errors", "tool_args_errors", "truncated", "n_handoffs", "n_handoffs_parsed")
 COUNTERS = ("n_tool_calls", "prompt_tokens", "completion_tokens", "n_lm_calls", "n_cached_lm_calls")
 
 
@@ -91,6 +93,9 @@ def summarize_rows(
         stopped=dict(sorted(Counter(str(row["stopped"]) for row in rows if row.get("stopped")).items())),
         n_no_answer=sum(row.get("predicted_answer") in (None, "") for row in scored),
     )
+    for key in LOOP_COUNTS:
+        if any(key in row for row in rows):
+            summary[key] = sum(int(row.get(key) or 0) for row in rows)
     return summary
 
 

@@ -112,6 +112,22 @@ def test_an_error_raised_from_an_infrastructure_error_is_one(task):
     assert run(Scripted(fail), task).row["error"]["kind"] == "wikipedia"
 
 
+def test_an_error_that_the_program_gives_instead_of_an_answer_is_the_rows(task):
+    error = {"kind": "context_overflow", "type": "ContextWindowExceededError", "message": "too long"}
+
+    class Overflows(dspy.Module):
+        def __init__(self, final_text):
+            super().__init__()
+            self.final_text = final_text
+
+        def forward(self, question, tools=None, answer_format=None):
+            return dspy.Prediction(answer="", final_text=self.final_text, error=error)
+
+    rollout = run(Overflows(""), task)
+    assert rollout.row["error"] == error and rollout.row["correct"] is None and rollout.error is not None
+    assert run(Overflows("w0 it is"), task).row["error"] is None, "an answer that came after all is scored"
+
+
 def test_a_failing_model_is_a_model_error_and_its_usage_is_kept(task):
     engine = ScriptedEngine(fail={"word 1": ValueError("engine broke")})
     with dspy.context(lm=scripted_lm(engine)):

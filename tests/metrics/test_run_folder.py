@@ -98,7 +98,8 @@ def test_torn_and_doubled_lines_are_repaired(tmp_path):
     first = results.read_bytes().splitlines(keepends=True)[0]
     failed = json.dumps({**json.loads(first), "error": {"kind": "model"}, "correct": None}).encode() + b"\n"
     results.write_bytes(results.read_bytes() + failed + first)
-    with RunFolder.open(tmp_path / "run", {"settings": {}}, resume=True) as folder:
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    with RunFolder.open(tmp_path / "run", config, resume=True) as folder:
         assert len(folder.rows) == 3 and not folder.rows["0"]["error"], "a finished row beats a failed attempt"
     assert len(read_lines(results)[0]) == 3
 
@@ -134,13 +135,13 @@ def test_any_value_can_be_written():
 
 
 def test_version_changes_are_said_but_not_refused(tmp_path, caplog):
-    evaluate(Scripted(right), WordTask(2), folder=tmp_path, config={"settings": {}, "versions": {"dspy": "3.4.0"}})
+    evaluate(Scripted(right), WordTask(2), folder=tmp_path, config={"settings": {}, "environment": {"dspy": "3.4.0"}})
     (tmp_path / "summary.json").unlink()
     evaluate(
         Scripted(right),
         WordTask(2),
         folder=tmp_path,
         resume=True,
-        config={"settings": {}, "versions": {"dspy": "3.4.1"}},
+        config={"settings": {}, "environment": {"dspy": "3.4.1"}},
     )
     assert "dspy 3.4.0 -> 3.4.1" in caplog.text

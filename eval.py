@@ -1,0 +1,355 @@
+"""Run a program on a dataset from the command line: `python eval.py --program centralized`.
+
+Without further flags: the packaged ToolHop sample with the embedded rule-based model, no key and no network.
+Exit status: 0 complete; 1 some questions failed or were not run; 2 a mistake in the call; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from data.options import add_dataset_flags, task_from_args
+
+from metrics.options import add_run_flags, limits_from_args, progress_from_args, share_or_count
+from programs.lms import add_model_flags, lms_from_args
+from programs.options import add_program_flags, program_from_args, program_options
+
+RESULTS = Path("results")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All flags of `eval.py`; imports no dspy."""
+    parser = argparse.ArgumentParser(
+        prog="eval.py",
+        description="Run a multi-agent program on a dataset and measure it. Results go to "
+        "results/DATASET/PROGRAM/RUN/ (docs/results.md); the last line on stdout is the path of the summary.",
+        epilog="exit status: 0 complete, 1 some questions failed or were not run, 2 a mistake, 130 interrupted",
+    )
+    add_program_flags(parser)
+    parser.set_defaults(program=None)
+    add_dataset_flags(parser)
+    add_model_flags(parser)
+    add_run_flags(parser)
+    group = parser.add_argument_group("other jobs")
+    group.add_argument("--load", metavar="FILE|NAME", help="run a compiled program (a file, or a packaged name)")
+    group.add_argument("--tolerate-errors", type=share_or_count, default=0, metavar="X",
+                       help="exit 0 although up to this many questions failed (a share below 1 or a count); "
+                            "default: 0")  # fmt: skip
+    group.add_argument("--export", nargs="+", metavar=("csv|jsonl", "RUN"),
+                       help="write the rows as rows.csv or rows.jsonl into the run folder: of this run, or of the "
+                            "RUN folders named")  # fmt: skip
+    group.add_argument("--compare", nargs="+", metavar="RUN",
+                       help="run nothing: show run folders over the same questions side by side")  # fmt: skip
+    group.add_argument("--smoke-dataset", action="store_true",
+                       help="run nothing: check the rows and print what they hold as JSON")  # fmt: skip
+    group.add_argument("--list", action="store_true", help="run nothing: list programs, datasets and models")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the flags say; the exit status. User mistakes are one line on stderr."""
+    args = build_parser().parse_args(argv)
+    _set_up_logging(args.verbose)
+    try:
+        return _job(args)(args)
+    except KeyboardInterrupt:
+        return 130
+    except ValueError as error:
+        if not _is_user_error(error):
+            raise
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+
+
+def _job(args: argparse.Namespace) -> Any:
+    if args.list:
+        return show_list
+    if args.smoke_dataset:
+        return smoke_dataset
+    if args.compare:
+        return compare
+    if args.export and len(args.export) > 1:
+        return export
+    return run
+
+
+def run(args: argparse.Namespace) -> int:
+    """Evaluate one program on one dataset."""
+    import dspy
+
+    from metrics.console import summary_lines
+    from metrics.evaluate import evaluate
+    from metrics.load import EXPORTS, export_run
+
+    if args.resume and args.overwrite:
+        raise _mistake("--resume and --overwrite exclude each other")
+    if args.export and args.export[0] not in EXPORTS:
+        raise _mistake(f"--export writes {' or '.join(EXPORTS)}, not {args.export[0]!r}")
+    models = lms_from_args(args)
+    program = _program(args, models.role_models)
+    task = task_from_args(args)
+    facts = describe_run(args, program, task, models)
+    config = run_config(args, facts, task, models.decoding)
+    folder = choose_folder(args, config)
+    for notice in getattr(task, "notices", None) or ():
+        print(notice, file=sys.stderr)
+    with dspy.context(lm=models.lm):
+        summary = evaluate(
+            program,
+            task,
+            folder=folder,
+            threads=args.threads,
+            seed=args.seed,
+            decoding=models.decoding,
+            limits=limits_from_args(args),
+            resume=args.resume,
+            overwrite=args.overwrite,
+            config=config,
+            facts=facts,
+            progress=progress_from_args(args),
+        )
+    if args.export:
+        export_run(folder, args.export[0])
+    path = folder / "summary.json"
+    if args.json:
+        print(path.read_text(encoding="utf-8"), end="")
+        print(path, file=sys.stderr)
+    else:
+        if not args.quiet:
+            print("\n".join(summary_lines(summary)))
+        print(path)
+    status = exit_status(summary, args.tolerate_errors)
+    if summary["n_abandoned"] or status == 130:
+        _leave_now(status)
+    return status
+
+
+def exit_status(summary: Mapping[str, Any], tolerated: float | int) -> int:
+    """The status a summary ends with; `tolerated` failed questions (share or count) still count as success."""
+    if summary["stopped_by"] == "interrupted":
+        return 130
+    allowed = tolerated * summary["n"] if isinstance(tolerated, float) else tolerated
+    fine = summary["complete"] and not summary["n_refused"] and summary["n_errors"] <= allowed
+    return 0 if fine else 1
+
+
+def describe_run(args: argparse.Namespace, program: Any, task: Any, models: Any) -> dict[str, Any]:
+    """What was run, for the summary: program and its shape, models and what they are, decoding."""
+    from programs.compiled_file import program_name
+
+    hyper = program.hyperparameters() if hasattr(program, "hyperparameters") else {}
+    mode = getattr(program, "tool_calling", None)
+    notes = []
+    if task.name == "toolhop" and mode == "text":
+        notes.append(
+            "tools are called in text mode; a comparison with published ToolHop numbers needs --tool-calling native"
+        )
+    roles = {role: lm.label for role, lm in models.role_models.items()}
+    return {
+        "program": program_name(program),
+        "model": models.lm.model,
+        "model_label": models.lm.label,
+        "embedded": models.lm.embedded or any(lm.embedded for lm in models.role_models.values()),
+        "role_models": roles,
+        "compiled": Path(args.load).name if args.load else None,
+        "hyperparameters": hyper,
+        "tool_calling": mode,
+        "decoding": models.decoding or getattr(program, "decoding", None) or {},
+        "max_tokens": args.max_tokens,
+        "prompts_hash": prompts_hash(program),
+        "notes": notes,
+    }
+
+
+def run_config(args: argparse.Namespace, facts: Mapping[str, Any], task: Any, decoding: Any) -> dict[str, Any]:
+    """config.json: `settings` decide the rows and must be the same to resume; the rest is for the record."""
+    import platform
+    from datetime import UTC, datetime
+
+    from metrics.evaluate import run_settings
+
+    timeout = limits_from_args(args).question_timeout
+    facts_only = ("model_label", "embedded", "notes", "compiled")
+    settings = {
+        **run_settings(task, seed=args.seed, decoding=decoding, question_timeout=timeout),
+        **{key: value for key, value in facts.items() if key not in facts_only},
+    }
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "settings": settings,
+        "embedded": facts["embedded"],
+        "arguments": {key: _shown(value) for key, value in sorted(vars(args).items())},
+        "environment": {
+            "python": platform.python_version(),
+            "platform": platform.system(),
+            **package_versions(),
+            "endpoint": _shown(args.api_base),
+        },
+    }
+
+
+def choose_folder(args: argparse.Namespace, config: Mapping[str, Any]) -> Path:
+    """`--out`, else results/DATASET/PROGRAM/TIME-MODEL-HASH; a resume without it takes the newest with its hash."""
+    import hashlib
+    from datetime import datetime
+
+    from metrics.jsonio import dumps
+    from metrics.run_folder import safe_name
+
+    if args.out:
+        return Path(args.out)
+    settings = config["settings"]
+    digest = hashlib.blake2b(dumps(settings), digest_size=3).hexdigest()
+    place = RESULTS / safe_name(settings["dataset"]) / safe_name(settings["program"].replace(":", "."))
+    name = f"{safe_name(settings['model'].split('/')[-1])[:40]}-{digest}"
+    if args.resume:
+        found = sorted(path for path in place.glob(f"*-{name}") if path.is_dir())
+        if not found:
+            raise _mistake(f"nothing to resume: no run with these settings in {place} (name it with --out)")
+        return found[-1]
+    return place / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
+
+
+def prompts_hash(program: Any) -> str:
+    """Changes when an instruction, a field or a demo of any predictor changes."""
+    import hashlib
+
+    from metrics.jsonio import dumps
+
+    parts = [
+        [name, predictor.signature.instructions, predictor.signature.dump_state(), [str(d) for d in predictor.demos]]
+        for name, predictor in program.named_predictors()
+    ]
+    return hashlib.blake2b(dumps(parts), digest_size=8).hexdigest()
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of what a result depends on; packages that are not installed are left out."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {}
+    for name in ("hopteam", "dspy", "litellm", "numpy", "sympy", "bm25s", "wikipedia"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def compare(args: argparse.Namespace) -> int:
+    """`--compare RUN RUN ...`."""
+    from metrics.compare import compare_runs, comparison_lines
+    from metrics.jsonio import dumps
+
+    comparison = compare_runs(args.compare, seed=args.seed)
+    print(dumps(comparison, indent=True).decode() if args.json else "\n".join(comparison_lines(comparison)))
+    return 0
+
+
+def export(args: argparse.Namespace) -> int:
+    """`--export FORM RUN ...`."""
+    from metrics.load import export_run
+
+    form, *folders = args.export
+    for folder in folders:
+        print(export_run(folder, form))
+    return 0
+
+
+def smoke_dataset(args: argparse.Namespace) -> int:
+    """`--smoke-dataset`: what the rows hold, as one JSON object on stdout."""
+    from data.smoke import smoke_from_args
+
+    from metrics.jsonio import dumps
+
+    print(dumps(smoke_from_args(args), indent=True).decode())
+    return 0
+
+
+def show_list(args: argparse.Namespace) -> int:
+    """`--list`: programs, datasets, compiled programs, models."""
+    from data.registry import TASKS
+    from programs.compiled_file import packaged_programs
+    from programs.registry import describe_programs
+
+    sections = {
+        "programs": describe_programs()
+        | {"PACKAGE.MODULE:CLASS": "your own dspy.Module (question, tools, answer_format -> answer)"},
+        "datasets": {name: entry.summary for name, entry in TASKS.items()},
+        "compiled programs (--load)": dict.fromkeys(packaged_programs(), "") or {"none are packaged": "give a file"},
+        "models (--model)": {
+            "offline": "the embedded rule-based engine, not a language model (default)",
+            "PROVIDER/NAME": "any model that litellm or DSPy knows, e.g. openai/gpt-4o-mini; own server: --api-base",
+        },
+    }
+    for title, entries in sections.items():
+        print(f"{title}:")
+        for name, line in entries.items():
+            print(f"  {name:24} {line}".rstrip())
+    return 0
+
+
+def _program(args: argparse.Namespace, role_models: dict[str, Any]) -> Any:
+    if not args.load:
+        args.program = args.program or "single"
+        return program_from_args(args, role_models=role_models)
+    from programs.compiled_file import load_program
+
+    overrides = program_options(args)
+    if role_models:
+        overrides["role_models"] = role_models
+    return load_program(args.load, args.program, **overrides)
+
+
+def _shown(value: Any) -> Any:
+    """An argument as it is recorded: without user names, passwords and keys in addresses."""
+    from metrics.errors import scrub
+
+    if isinstance(value, str):
+        return scrub(value)
+    return [_shown(item) for item in value] if isinstance(value, list) else value
+
+
+def _mistake(text: str) -> ValueError:
+    from metrics.errors import ConfigurationError
+
+    return ConfigurationError(text)
+
+
+def _is_user_error(error: ValueError) -> bool:
+    from metrics.errors import ConfigurationError
+    from programs.errors import ConfigurationError as ProgramConfigurationError
+
+    kinds: tuple[type, ...] = (ConfigurationError, ProgramConfigurationError)
+    if "programs.compiled_file" in sys.modules:
+        kinds += (sys.modules["programs.compiled_file"].CompiledFileError,)
+    return isinstance(error, kinds)
+
+
+def _set_up_logging(verbose: bool) -> None:
+    import logging
+
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO if verbose else logging.WARNING,
+        format="%(levelname)s %(name)s: %(message)s",
+    )
+
+
+def _leave_now(status: int) -> None:
+    """End although threads of unanswered questions are still waiting; what is registered for the exit still runs."""
+    import atexit
+
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""The result of a run as a few lines of text: what was measured, the score with its interval, errors, cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from metrics.progress import duration, money
+
+EMBEDDED_NOTE = "the model is the embedded rule-based engine, not a language model: its scores say nothing about one"
+_OTHER_COUNTS = (
+    ("n_refused", "refused (counted as wrong)"),
+    ("n_skipped", "skipped (no gold)"),
+    ("n_no_answer", "without an answer"),
+    ("n_exhausted", "out of turns"),
+    ("n_forced", "forced answers"),
+)
+
+
+def summary_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Lines for a terminal; every number of them is a key of summary.json (docs/results.md)."""
+    lines = [_measured(summary), _program(summary), _score(summary), _counts(summary), _cost(summary)]
+    label = summary.get("score_label")
+    if label:
+        lines.append(f"this is: {label}")
+    if summary.get("embedded"):
+        lines.append(EMBEDDED_NOTE)
+    lines += [str(note) for note in summary.get("notes") or ()]
+    if not summary.get("complete"):
+        why = summary.get("stopped_by") or "incomplete"
+        lines.append(
+            f"NOT COMPLETE ({why}): {summary['n_missing']} of {summary['n']} questions were not run; --resume goes on"
+        )
+    return [line for line in lines if line]
+
+
+def _measured(summary: Mapping[str, Any]) -> str:
+    data = summary.get("data") or {}
+    origin = data.get("revision") or data.get("data_sha256")
+    parts = [
+        f"{summary.get('dataset')}, {summary['n']} questions of split {data.get('split')}",
+        f"ids {str(data.get('ids_hash'))[:12]}",
+        f"data {str(origin)[:12]}" if origin else "",
+        f"setting {data.get('setting')}" if data.get("setting") else "",
+        f"wiki {_short(data.get('wiki'))}" if data.get("wiki") else "",
+        f"scoring {summary.get('scoring')}",
+        f"seed {summary.get('seed')}",
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def _program(summary: Mapping[str, Any]) -> str:
+    hyper = summary.get("hyperparameters") or {}
+    shape = [
+        f"{key.replace('_', ' ')} {hyper[key]}" for key in ("team_size", "rounds", "communication") if hyper.get(key)
+    ]
+    if summary.get("tool_calling"):
+        shape.append(f"{summary['tool_calling']} tool calling")
+    parts = [
+        f"program {summary.get('program')}" + (f" ({', '.join(shape)})" if shape else ""),
+        f"compiled {summary['compiled']}" if summary.get("compiled") else "",
+        f"model {summary.get('model_label') or summary.get('model')}",
+        *(f"{role}: {model}" for role, model in (summary.get("role_models") or {}).items()),
+        f"decoding {_short(summary.get('decoding'))}" if summary.get("decoding") else "",
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def _score(summary: Mapping[str, Any]) -> str:
+    name = "em" if summary.get("primary") == "em" else "accuracy"
+    nothing = summary.get("do_nothing") or {}
+    parts = [
+        f"{name} {percent(summary['score'])} {interval(summary['score_interval'])} of {summary['n_scored']} scored"
+    ]
+    for key, label in (("strict_accuracy", "strict"), ("f1", "F1"), ("cover_em", "cover EM")):
+        if key in summary:
+            parts.append(f"{label} {percent(summary[key])}")
+    beside = [percent(nothing.get(name))]
+    if "strict_accuracy" in nothing:
+        beside.append(f"strict {percent(nothing['strict_accuracy'])}")
+    parts.append(f"a do-nothing answer scores {', '.join(beside)}")
+    return " · ".join(parts)
+
+
+def _counts(summary: Mapping[str, Any]) -> str:
+    parts = [f"{summary['n_errors']} errors"]
+    if summary["n_errors"]:
+        kinds = ", ".join(f"{label.split(':')[-1]}×{count}" for label, count in summary["errors"].items())
+        parts[0] += f" ({kinds}); counted as wrong the score is {percent(summary['accuracy_errors_as_wrong'])}"
+        first = summary.get("first_error") or {}
+        parts.append(f"first: {' '.join(str(first.get('message')).split())[:160]}")
+    for key, label in _OTHER_COUNTS:
+        if summary.get(key):
+            parts.append(f"{summary[key]} {label}")
+    parts += [f"{count} stopped ({why})" for why, count in (summary.get("stopped") or {}).items()]
+    return " · ".join(parts)
+
+
+def _cost(summary: Mapping[str, Any]) -> str:
+    cached = f" ({summary['cached_lm_calls']} from cache)" if summary.get("cached_lm_calls") else ""
+    return " · ".join(
+        [
+            f"{summary['lm_calls']:,} model calls{cached}, {summary['tool_calls']:,} tool calls",
+            f"{summary['prompt_tokens']:,} + {summary['completion_tokens']:,} tokens",
+            f"billed {money(summary['usd_billed'])}, without cache {money(summary['usd_without_cache'])}",
+            duration(summary.get("wall_s") or 0),
+        ]
+    )
+
+
+def percent(value: float | None) -> str:
+    """A share as a percentage with one digit, `n/a` for none."""
+    return "n/a" if value is None else f"{100 * value:.1f}%"
+
+
+def interval(edges: Sequence[float] | None) -> str:
+    """A 95% interval of a share, in percent."""
+    return "" if edges is None else f"[{100 * edges[0]:.1f}, {100 * edges[1]:.1f}]"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {item}" for key, item in value.items() if not isinstance(item, (dict, list)))[:120]
+    return str(value)
