@@ -1,4 +1,6 @@
-"""Optimization of multi-agent programs: one protocol, one budget, interchangeable methods. Names are loaded on first use."""
+"""Optimization of multi-agent programs: one protocol, one budget, interchangeable methods. Names are loaded on
+first use.
+"""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ from optimize.replay import SCOPE, RolloutScope
 from optimize.rows import NodeCall, Row, mean_score
 from optimize.stats import SearchLog
 from optimize.stops import EndpointDown
+from programs.errors import ConfigurationError
 from programs.role_graph import RoleGraph, resolve_role_graph
 
 logger = logging.getLogger(__name__)
@@ -91,6 +92,13 @@ class SearchContext:
             traces = [[(c.predictor, c.inputs, c.prediction) for c in row.calls] for row in rows if row.calls]
             self._graph = resolve_role_graph(self.program, self.roles.graph, traces)
         return self._graph
+
+    def ensure_graph(self) -> RoleGraph:
+        """The role graph; where it has to be inferred, from charged runs of the baseline on three training rows."""
+        try:
+            return self.graph()
+        except ConfigurationError:
+            return self.graph(self.evaluate(self.baseline, seeds.draw(self.train, 3, self.seed, "graph")))
 
     # -- single calls, counted and priced but not charged ------------------------------------------
 

@@ -55,7 +55,7 @@ def quiet() -> Iterator[None]:
     chatter = [logging.getLogger(name) for name in ("dspy", "gepa", "optuna")]
     levels = [log.level for log in chatter]
     for log in chatter:
-        log.setLevel(max(logging.WARNING, log.level))
+        log.setLevel(max(logging.ERROR, log.level))
     hidden = io.StringIO()
     try:
         with contextlib.redirect_stdout(hidden), _without_progress_bars():

@@ -15,7 +15,8 @@ class SearchLog:
     """The record of one search. Methods call `proposed`, `evaluated`, `decided` and `commit`; `note` for anything else.
 
     `history`: one dict per event, each with the rollouts spent so far. `candidates`: every candidate seen, by id.
-    `tried` and `accepted` count proposals. `incumbent`: the last committed candidate. `sink` receives each event (a
+    `tried`, `accepted` and
+    `refusals` count proposals. `incumbent`: the last committed candidate. `sink` receives each event (a
     job writes its log), `on_commit` each new incumbent (a job writes the best program so far).
     """
 
@@ -28,6 +29,7 @@ class SearchLog:
     candidates: dict[str, Candidate] = field(default_factory=dict)
     tried: int = 0
     accepted: int = 0
+    refusals: int = 0
     invalid_trials: int = 0
     stop_reason: str = ""
     extra: dict[str, Any] = field(default_factory=dict)  # what a method shows of itself: pools, phi, posterior
@@ -73,6 +75,12 @@ class SearchLog:
         self.accepted += accepted
         self.note("accepted" if accepted else "rejected", candidate=candidate.id, reason=reason)
 
+    def refused(self, predictor: str, reason: str) -> None:
+        """A proposal that was never run: unreadable, unchanged, or it broke the contract of the instruction."""
+        self.tried += 1
+        self.refusals += 1
+        self.note("refused", predictor=predictor, reason=reason)
+
     def commit(self, candidate: Candidate, score: float | None) -> None:
         """`candidate` is the best so far, with this score on the rows by which the method chooses (normally
         validation).
@@ -105,6 +113,7 @@ class SearchLog:
             "best_score": self.best_score,
             "proposals_tried": self.tried,
             "proposals_accepted": self.accepted,
+            "proposals_refused": self.refusals,
             "invalid_trials": self.invalid_trials,
             **self.extra,
         }

@@ -76,6 +76,10 @@ class Method(Teleprompter):
         """The smallest number of rollouts with which this method can score one proposal."""
         raise NotImplementedError
 
+    def advised_budget(self, context: SearchContext) -> int:
+        """The number of rollouts from which a result means something; below it a job says so before it starts."""
+        return self.minimum_budget(context)
+
     def expected_calls(self, context: SearchContext) -> int:
         """About how many calls of the optimizer's model a whole budget takes, for the estimate before a job."""
         return 0

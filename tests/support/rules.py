@@ -1,8 +1,8 @@
 """A simulated world for optimizer tests: chains of roles whose instructions need rule tags such as `[R03]`.
 
-The engine is a pure function of the request. A role does its part when its instruction holds the tags it needs; the last role
-answers `right` when everybody did. As a proposer the engine adds a tag: the one that the feedback it was shown names, else
-one drawn from the request's own seed. It sees nothing else.
+The engine is a pure function of the request. A row asks one role (or every role) for its rule, and a role does its
+part when its instruction holds the tag; the answer is `right` when everybody did. As a proposer the engine adds a
+tag: the one that the feedback it was shown names, else one drawn from the request's own seed. It sees nothing else.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class RuleEngine:
     """`complete(request)` of the simulated models; counts its calls and can fail on demand.
 
     `style`: how it proposes: "hint" (uses feedback), "random", "same", "empty", "garbage", "destroy", "huge".
+    `every_role`: each row needs all rules; otherwise question n needs the rule of role n modulo the number of roles.
     `fail(n, request)`: return an exception to raise at the n-th call, or None. `delay`: seconds per call.
     """
 
@@ -49,12 +50,12 @@ class RuleEngine:
     supports_response_schema = False
     supported_params = frozenset({"temperature", "seed"})
 
-    def __init__(self, needs=None, style="hint", delay=0.0, fail=None, solved=lambda question: False):
+    def __init__(self, needs=None, style="hint", delay=0.0, fail=None, every_role=False):
         self.needs = needs or NEEDS
         self.style = style
         self.delay = delay
         self.fail = fail
-        self.solved = solved  # questions that need no rule
+        self.every_role = every_role
         self.calls = 0
         self.texts = []
         self.seen = Counter()
@@ -103,7 +104,9 @@ class RuleEngine:
         question = re.findall(r"\[\[ ## question ## \]\]\n(.*)", user)[-1]
         message = re.findall(r"\[\[ ## message ## \]\]\n(.*)", user)[-1]
         tags = sorted(set(TAG.findall(system)))
-        lacking = [] if self.solved(question) else [t for t in TAG.findall(self.needs.get(role, "")) if t not in tags]
+        number = int((re.findall(r"\d+", question) or ["0"])[-1])
+        asked = self.every_role or list(self.needs)[number % len(self.needs)] == role
+        lacking = [tag for tag in TAG.findall(self.needs.get(role, "")) if asked and tag not in tags]
         broken = re.findall(r"lacks (\w+:\[R\d\d\])", message) + [f"{role}:{tag}" for tag in lacking]
         state = "ok" if not broken else "bad lacks " + " lacks ".join(broken)
         return f"{state} by {role} {stable_hash(question, message, tags) % 10**8:08d}"
