@@ -1,0 +1,266 @@
+"""The parent's side of the processes: the zygote's handle and one row's child."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+from metrics.errors import InfrastructureError
+
+from .protocol import (
+    CONTROL,
+    EXTRA_CPU_SECONDS,
+    FLAG_OK,
+    FLAG_RETIRE,
+    ID_BYTES,
+    KILL,
+    MAX_TEXT_CHARS,
+    NO_ID,
+    REPLY_HEAD,
+    REQUEST_LENGTH,
+    SPAWN,
+)
+
+logger = logging.getLogger(__name__)
+
+_START_SECONDS = 60.0  # the zygote imports numpy and sympy, perhaps from a cold disk
+_ROW_START_SECONDS = 30.0
+_THIRD_PARTY = ("numpy", "sympy", "mpmath", "babel", "dateutil", "pytz", "dicttoxml", "holidays", "roman", "six")
+# The child imports this folder as a package of its own: the project itself never enters the sandbox.
+_BOOT = """
+import importlib.util, json, sys
+folder, control, paths = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+spec = importlib.util.spec_from_file_location("sandbox", folder + "/__init__.py", submodule_search_locations=[folder])
+sys.modules["sandbox"] = module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+from sandbox.zygote import main
+main(control, paths)
+"""
+
+
+class ToolEnded(Exception):
+    """The child ended without an answer."""
+
+
+class ToolTimeout(Exception):
+    """The child did not answer in time."""
+
+
+class ChannelViolation(Exception):
+    """Bytes came that are not the answer to the call."""
+
+
+class Zygote:
+    """A running zygote. Thread-safe; raises InfrastructureError(kind="sandbox") when it cannot be started."""
+
+    def __init__(self) -> None:
+        if not hasattr(os, "fork"):
+            raise InfrastructureError("the sandbox needs a system with fork (Linux, macOS, WSL)", "sandbox")
+        ours, theirs = socket.socketpair()
+        self._socket = ours
+        self._lock = threading.Lock()
+        self._serials = itertools.count(1)
+        try:
+            self._process = _start(theirs)
+            self.report = self._read_report()
+        except (OSError, ValueError) as error:
+            ours.close()
+            raise InfrastructureError(f"the sandbox did not start: {error}", "sandbox") from error
+        finally:
+            theirs.close()
+
+    def _read_report(self) -> dict[str, Any]:
+        self._socket.settimeout(_START_SECONDS)
+        try:
+            length = int.from_bytes(_receive(self._socket, 4), "little")
+            report = json.loads(_receive(self._socket, length))
+            if "error" in report:
+                raise OSError(report["error"])
+        except (OSError, ValueError, ToolEnded):
+            self._process.kill()
+            self._process.wait()
+            error_output = self._process.stderr.read(2000) if self._process.stderr else b""
+            if error_output:
+                logger.error("sandbox start: %s", error_output.decode("utf-8", "replace").strip())
+            raise
+        finally:
+            if self._process.stderr:
+                self._process.stderr.close()
+        self._socket.settimeout(_START_SECONDS)
+        return report
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def spawn(self, cpu_seconds: int) -> tuple[int, socket.socket]:
+        """A new child's serial number and our end of its channel. OSError when the zygote is gone."""
+        ours, theirs = socket.socketpair()
+        serial = next(self._serials)
+        try:
+            with self._lock:
+                socket.send_fds(self._socket, [CONTROL.pack(SPAWN, serial, cpu_seconds, 0)], [theirs.fileno()])
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return serial, ours
+
+    def kill(self, serial: int) -> None:
+        """Kill and reap a child; without effect when it has ended."""
+        try:
+            with self._lock:
+                self._socket.sendall(CONTROL.pack(KILL, serial, 0, 0))
+        except OSError:
+            pass  # the zygote is gone, and its children with it
+
+    def close(self) -> None:
+        """End the zygote, which kills its children first."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._socket.close()
+
+
+def _start(control: socket.socket) -> subprocess.Popen[bytes]:
+    if not sys.executable:
+        raise OSError("this Python does not know its own program file")
+    folder = os.path.dirname(os.path.abspath(__file__))
+    # A fixed hash seed gives sets one order; the linker's path is what some installations need to start at all.
+    environment = {"PYTHONHASHSEED": "0"}
+    environment |= {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH") if name in os.environ}
+    arguments = [folder, str(control.fileno()), json.dumps(_package_paths())]
+    return subprocess.Popen(
+        [sys.executable, "-s", "-P", "-B", "-c", _BOOT, *arguments],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        cwd="/",
+        close_fds=True,
+        pass_fds=(control.fileno(),),
+        start_new_session=True,  # Ctrl-C is for the evaluation, which closes the sandbox itself
+    )
+
+
+def _package_paths() -> list[str]:
+    """Folders in which this process finds the packages that tools may import."""
+    folders: list[str] = []
+    for name in _THIRD_PARTY:
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            continue
+        if spec is None or not spec.origin:
+            continue
+        folder = os.path.dirname(os.path.abspath(spec.origin))
+        if spec.submodule_search_locations:
+            folder = os.path.dirname(folder)
+        if folder not in folders:
+            folders.append(folder)
+    return folders
+
+
+def _receive(channel: socket.socket, size: int, deadline: float | None = None) -> bytes:
+    """Exactly `size` bytes. ToolEnded at the end of the stream, ToolTimeout at the deadline."""
+    parts: list[bytes] = []
+    while size:
+        try:
+            if deadline is not None:
+                channel.settimeout(max(deadline - time.monotonic(), 0.0001))
+            part = channel.recv(min(size, 1 << 20))
+        except TimeoutError:
+            raise ToolTimeout from None
+        except OSError:
+            raise ToolEnded from None
+        if not part:
+            raise ToolEnded
+        parts.append(part)
+        size -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class RowProcess:
+    """One child that holds one row. Used by one thread at a time."""
+
+    def __init__(self, zygote: Zygote, row_key: str, sources: tuple[str, ...], timeout: float) -> None:
+        """Start it and hand it the row. InfrastructureError when its walls do not go up, OSError: no zygote."""
+        self.zygote = zygote
+        self.timeout = timeout
+        self.usable = True
+        self._cpu_limit = int(timeout) + EXTRA_CPU_SECONDS
+        self._serial, self._channel = zygote.spawn(self._cpu_limit)
+        try:
+            row = json.dumps({"row": row_key, "sources": list(sources)}).encode()
+            self.ask(row, _ROW_START_SECONDS)
+        except (ToolEnded, ToolTimeout, ChannelViolation) as error:
+            self.kill()
+            if not zygote.alive:
+                raise OSError("the zygote ended") from error
+            reason = str(error) or type(error).__name__
+            raise InfrastructureError(f"the sandbox could not start a row: {reason}", "sandbox") from error
+        except BaseException:
+            self.kill()
+            raise
+
+    def ask(self, request: bytes, timeout: float) -> tuple[bool, str, int]:
+        """One question, one answer: (returned a value, text, full length)."""
+        call_id = os.urandom(ID_BYTES)
+        deadline = time.monotonic() + timeout
+        self.usable = False  # until the answer has come whole
+        try:
+            self._channel.settimeout(timeout)
+            self._channel.sendall(REQUEST_LENGTH.pack(ID_BYTES + len(request)) + call_id + request)
+        except TimeoutError:
+            raise ToolTimeout from None
+        except OSError:
+            raise ToolEnded from None
+        echoed, flags, cpu, length, size = REPLY_HEAD.unpack(_receive(self._channel, REPLY_HEAD.size, deadline))
+        if size > 4 * MAX_TEXT_CHARS or length < 0:
+            raise ChannelViolation
+        if echoed != call_id:
+            if echoed == NO_ID and size < 2000:
+                raise ToolEnded(_receive(self._channel, size, deadline).decode("utf-8", "replace"))
+            raise ChannelViolation
+        text = _receive(self._channel, size, deadline).decode("utf-8", "replace") if size else ""
+        fresh = cpu < self._cpu_limit - self.timeout - EXTRA_CPU_SECONDS / 2
+        self.usable = fresh and not flags & FLAG_RETIRE and self.is_quiet()
+        return bool(flags & FLAG_OK), text, max(length, len(text))
+
+    def is_quiet(self) -> bool:
+        """Whether the channel is open and holds nothing that nobody asked for."""
+        try:
+            self._channel.setblocking(False)
+            self._channel.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def kill(self) -> None:
+        """End the child and wait (briefly) until it is gone."""
+        self.usable = False
+        self.zygote.kill(self._serial)
+        try:
+            deadline = time.monotonic() + 1.0
+            while True:
+                _receive(self._channel, 1 << 16, deadline)
+        except (ToolEnded, ToolTimeout):
+            pass
+        self._channel.close()

@@ -1,0 +1,255 @@
+"""The clean process that every row's child is forked from.
+
+Started by a fresh exec with a fixed environment and one descriptor, it loads the packages that tools use once, locks
+itself, and then only forks and kills. It never sees a row: sources and arguments go straight to the child.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import sysconfig
+from typing import Any
+
+from . import lockdown, worker
+from .policy import ALLOWED_MODULES
+from .protocol import CONTROL, FLAG_OK, KILL, NO_ID, REPLY_HEAD, SPAWN
+
+_CONTROL, _CHANNEL = 3, 3  # the zygote's only descriptor, and a child's
+_SUBMODULES = (
+    "_strptime babel.dates babel.numbers collections.abc dateutil.easter dateutil.parser dateutil.relativedelta "
+    "dateutil.rrule dateutil.tz encodings.idna importlib.metadata numpy.random xml.dom.minidom xml.etree.ElementTree "
+    "xml.sax xml.sax.saxutils zoneinfo"
+)
+# Top-level packages outside the standard library whose files a tool may make Python read later.
+_PACKAGES = "babel dateutil dicttoxml holidays mpmath numpy pytz roman six sympy tzdata convertdate hijridate lunardate"
+_SYSTEM_DATA = ("/usr/share/zoneinfo", "/etc/localtime", "/usr/lib/locale")
+
+
+def main(control: int, paths: list[str]) -> None:
+    """Run until the control channel is closed. `paths`: where the parent finds the third-party packages."""
+    if control != _CONTROL:
+        os.dup2(control, _CONTROL)
+    os.closerange(_CONTROL + 1, 4096)
+    channel = socket.socket(fileno=_CONTROL)
+    parent = os.getppid()
+    try:
+        sys.path.extend(path for path in paths if path not in sys.path)
+        absent = _preload()
+        hide = _paths_to_hide()
+        _clean()
+        state = lockdown.prepare_zygote(_readable())
+        zygote = Zygote(channel, state, hide, parent)
+        report = zygote.verified_report()
+        report["absent_packages"] = absent
+    except BaseException as error:
+        _send_json(channel, {"error": f"{type(error).__name__}: {error}"})
+        os._exit(1)
+    _send_json(channel, report)
+    zygote.loop()
+
+
+def _send_json(channel: socket.socket, value: dict[str, Any]) -> None:
+    data = json.dumps(value).encode()
+    channel.sendall(len(data).to_bytes(4, "little") + data)
+
+
+def _preload() -> list[str]:
+    """Import everything on the list, so that a child imports nothing; returns what is not installed."""
+    os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
+    absent = []
+    for name in (*sorted(ALLOWED_MODULES), *_SUBMODULES.split()):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            absent.append(name)
+    return absent
+
+
+def _readable() -> list[str]:
+    """The standard library without the site-packages inside it, the listed packages, zone and locale data."""
+    paths = list(_SYSTEM_DATA)
+    for folder in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}:
+        if folder and os.path.isdir(folder):
+            paths += [
+                os.path.join(folder, entry)
+                for entry in os.listdir(folder)
+                if entry not in ("site-packages", "dist-packages", "__pycache__", "test", "idlelib", "turtledemo")
+            ]
+            paths.append(os.path.join(folder, "__pycache__"))
+    for name in _PACKAGES.split():
+        spec = importlib.util.find_spec(name)
+        if spec is None:
+            continue
+        paths += list(spec.submodule_search_locations or ([spec.origin] if spec.origin else []))
+    return paths
+
+
+def _paths_to_hide() -> tuple[tuple[str, str], ...]:
+    """Directories of this machine that error texts must not show, longest first."""
+    folders = {sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.dirname(__file__))}
+    folders |= {path for path in sys.path if os.path.isabs(path)}
+    folders |= {os.path.realpath(path) for path in folders}
+    return tuple((path, "<python>") for path in sorted(folders - {"/", "/usr"}, key=len, reverse=True))
+
+
+def _clean() -> None:
+    import time
+
+    os.environ.clear()
+    os.environ["TZ"] = "UTC"  # local time must not depend on the machine
+    if hasattr(time, "tzset"):
+        time.tzset()
+    sys.argv[:] = ["tool"]
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv[:] = ["tool"]
+    os.chdir("/")
+    gc.collect()
+    gc.freeze()
+
+
+class Zygote:
+    """Forks a child per spawn record, kills by serial number, reaps what ends."""
+
+    def __init__(self, channel: socket.socket, state: lockdown.Walls, hide: Any, parent: int) -> None:
+        self._channel = channel
+        self._walls = state
+        self._hide = hide
+        self._parent = parent
+        self._pid = os.getpid()
+        self._children: dict[int, int] = {}  # serial -> process id; never reaped behind this table's back
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_write, False)
+        os.set_blocking(self._wake_read, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+
+    def loop(self) -> None:
+        """Serve until the parent is gone: its end closed, or (the end copied into another process) its id changed."""
+        poll = select.poll()
+        poll.register(_CONTROL, select.POLLIN)
+        poll.register(self._wake_read, select.POLLIN)
+        while os.getppid() == self._parent:
+            for descriptor, _ in poll.poll(1000):
+                if descriptor == self._wake_read:
+                    self._drain()
+                elif not self._serve_record():
+                    self._end()
+        self._end()
+
+    def _drain(self) -> None:
+        try:
+            while os.read(self._wake_read, 4096):
+                pass
+        except BlockingIOError:
+            pass
+        for serial, pid in list(self._children.items()):
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                del self._children[serial]
+
+    def _serve_record(self) -> bool:
+        record, descriptors = b"", array.array("i")
+        while len(record) < CONTROL.size:
+            try:
+                part, ancillary, _, _ = self._channel.recvmsg(CONTROL.size - len(record), socket.CMSG_SPACE(4))
+            except OSError:
+                return False
+            if not part:
+                return False
+            record += part
+            for level, kind, data in ancillary:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    descriptors.frombytes(data[: len(data) - len(data) % 4])
+        operation, serial, cpu_seconds, _ = CONTROL.unpack(record)
+        if operation == SPAWN and descriptors:
+            with contextlib.suppress(OSError):  # the parent reads the end of the row channel
+                self._children[serial] = self._fork(descriptors[0], cpu_seconds)
+            for descriptor in descriptors:
+                os.close(descriptor)
+        elif operation == KILL:
+            self._kill(serial)
+        return True
+
+    def _fork(self, channel: int, cpu_seconds: int) -> int:
+        pid = os.fork()
+        if pid:
+            return pid
+        status = 1
+        try:
+            self._become_child(channel, cpu_seconds)
+            worker.serve(_CHANNEL, self._hide)
+            status = 0
+        except BaseException:
+            pass
+        finally:
+            os._exit(status)
+
+    def _become_child(self, channel: int, cpu_seconds: int) -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(channel, _CHANNEL)
+        os.closerange(_CHANNEL + 1, 128)
+        try:
+            lockdown.lock_child(self._walls, self._pid, cpu_seconds)
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}".encode()
+            os.write(_CHANNEL, REPLY_HEAD.pack(NO_ID, 0, 0.0, len(text), len(text)) + text)
+            raise
+
+    def _kill(self, serial: int) -> None:
+        pid = self._children.pop(serial, None)
+        if pid is None:
+            return
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+    def _end(self) -> None:
+        for serial in list(self._children):
+            try:
+                self._kill(serial)
+            except OSError:
+                continue
+        os._exit(0)
+
+    def verified_report(self) -> dict[str, Any]:
+        """The walls as a locked child meets them: a layer that does not hold there is reported as missing."""
+        read, write = socket.socketpair()
+        pid = os.fork()
+        if not pid:
+            try:
+                self._become_child(write.fileno(), 30)
+                result = json.dumps(lockdown.self_test()).encode()
+                os.write(_CHANNEL, REPLY_HEAD.pack(NO_ID, FLAG_OK, 0.0, 0, len(result)) + result)
+            finally:
+                os._exit(0)
+        write.close()
+        data = b""
+        while part := read.recv(4096):
+            data += part
+        read.close()
+        os.waitpid(pid, 0)
+        if len(data) < REPLY_HEAD.size:
+            raise OSError("a child ended while its walls went up")
+        _, flags, _, _, length = REPLY_HEAD.unpack(data[: REPLY_HEAD.size])
+        body = data[REPLY_HEAD.size :][:length]
+        if not flags & FLAG_OK:
+            if self._walls.filter is not None and b"seccomp" in body:
+                self._walls.filter = None
+                self._walls.missing.append(body.decode("utf-8", "replace"))
+                return self.verified_report()
+            raise OSError(body.decode("utf-8", "replace"))
+        held = json.loads(body)
+        self._walls.seccomp = bool(held["seccomp"])
+        for name, announced in (("landlock", self._walls.landlock), ("seccomp", self._walls.filter)):
+            if announced and not held[name]:
+                self._walls.missing.append(f"{name} (is on, but does not hold)")
+        return self._walls.report()
