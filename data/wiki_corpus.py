@@ -7,6 +7,7 @@ import logging
 import re
 import threading
 import time
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -68,23 +69,9 @@ class CorpusSource:
     # -- reading -----------------------------------------------------------------------------------
 
     def _read(self, path: Path) -> None:
-        import orjson
-
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                try:
-                    row = orjson.loads(line)
-                    title, paragraphs = clean_title(_unescape(row["title"])), row["paragraphs"]
-                    text = "\n\n".join(_unescape(paragraph).strip() for paragraph in paragraphs)
-                except (ValueError, KeyError, TypeError, AttributeError) as error:
-                    raise ConfigurationError(
-                        f"{path.name}, line {number}: no page of the form "
-                        f'{{"title": text, "paragraphs": [text, ...]}} ({error})'
-                    ) from None
-                if title and title not in self._exact:
-                    self._add(title, text)
+        for title, text in _pages(path):
+            if title and title not in self._exact:
+                self._add(title, text)
         if not self._titles:
             raise ConfigurationError(f"{path.name} holds no page")
 
@@ -163,6 +150,32 @@ class CorpusSource:
         near = similar.nearest(title, MAX_NEAREST)
         near += [self._titles[n] for n in self._ranked(title, MAX_NEAREST) if self._titles[n] not in near]
         return tuple(near[:MAX_NEAREST])
+
+
+def check_head(path: Path) -> None:
+    """ConfigurationError unless the file begins with a page."""
+    if next(_pages(path), None) is None:
+        raise ConfigurationError(f"{path.name} holds no page")
+
+
+def _pages(path: Path) -> Iterator[tuple[str, str]]:
+    """(title, text) of each line, HTML entities unescaped; ConfigurationError names a line of another form."""
+    import orjson
+
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = orjson.loads(line)
+                title = clean_title(_unescape(row["title"]))
+                text = "\n\n".join(_unescape(paragraph).strip() for paragraph in row["paragraphs"])
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise ConfigurationError(
+                    f"{path.name}, line {number}: no page of the form "
+                    f'{{"title": text, "paragraphs": [text, ...]}} ({error})'
+                ) from None
+            yield title, text
 
 
 def _unescape(text: str) -> str:

@@ -18,7 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Protocol
 
-from metrics.errors import ConfigurationError
+from metrics.errors import ConfigurationError, InfrastructureError
 
 MAX_OPTIONS = 8  # options of a disambiguation page, as many as a model needs to choose
 MAX_NEAREST = 5
@@ -80,14 +80,33 @@ _lock = threading.Lock()
 
 
 def open_source(spec: str) -> WikiSource:
-    """The source of a specification, made on first use and shared by all threads of the process."""
+    """The source of a specification, made on first use and shared by all threads of the process.
+
+    A source that cannot be made is an InfrastructureError, so that no model answers from the message.
+    """
     source = _sources.get(spec)
     if source is None:
         with _lock:
             source = _sources.get(spec)
             if source is None:
-                source = _sources[spec] = _make(spec)
+                try:
+                    source = _sources[spec] = _make(spec)
+                except ConfigurationError as error:
+                    raise InfrastructureError(str(error), "wikipedia") from error
     return source
+
+
+def check_source(spec: str) -> None:
+    """Find a user's mistake before any model call, without the work of an index. Raises ConfigurationError."""
+    kind, _, path = spec.partition(":")
+    if kind == "corpus":
+        from data.wiki_corpus import check_head
+
+        check_head(Path(path))
+    elif kind == "cache":
+        from data.wiki_cache import open_store
+
+        open_store(read_only=True)
 
 
 def describe_source(spec: str) -> dict[str, str]:

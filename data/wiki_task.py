@@ -8,7 +8,7 @@ from typing import Any
 
 from data.hub import HubFile, file_rows, hub_rows
 from data.splits import choose_rows, file_hash, shipped_ids
-from data.wiki_sources import describe_source, resolve_spec
+from data.wiki_sources import check_source, describe_source, resolve_spec
 from data.wikipedia_tools import PAGE_CHARS, wikipedia_tools
 from metrics.errors import ConfigurationError
 from metrics.example import QuestionExample
@@ -107,6 +107,7 @@ def load_wiki_task(
         raise ConfigurationError(f"--scenario {scenario} is of ToolHop's tasks only: {name} has none")
     page_chars = _page_chars(tool_result_budget)
     spec = resolve_spec(wiki, default_wiki)
+    check_source(spec)
     source = describe_source(spec)
     items, origin = rows(data_file)
     choice = choose_rows(

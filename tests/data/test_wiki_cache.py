@@ -8,7 +8,7 @@ import pytest
 from data.wiki_cache import AnswerStore, RecordingSource, ReplaySource, cache_path, open_store
 from data.wiki_http import Endpoint, WikiTransport
 from data.wiki_live import LiveSource
-from data.wiki_sources import PageAnswer, SearchHit, open_source
+from data.wiki_sources import PageAnswer, SearchHit, check_source, open_source
 from data.wikipedia_tools import wikipedia_tools
 from metrics.errors import ConfigurationError, InfrastructureError
 from tests.support.wiki_server import WikiServer
@@ -86,6 +86,8 @@ def test_a_failure_is_never_recorded(monkeypatch):
 
 def test_without_any_record_the_user_is_told_what_to_run():
     with pytest.raises(ConfigurationError, match="--wiki live"):
+        check_source("cache")
+    with pytest.raises(InfrastructureError, match="--wiki live"):
         open_source("cache")
 
 
