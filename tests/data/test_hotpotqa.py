@@ -18,7 +18,7 @@ DATA = os.environ.get("HOPTEAM_REAL_DATA", "")
 real_data = pytest.mark.skipif(not DATA, reason="HOPTEAM_REAL_DATA is not set")
 
 ROWS = [
-    {"_id": "a1", "question": "Is A B?", "answer": "yes", "type": "comparison", "level": "easy", "context": [["T", []]]},
+    {"_id": "a1", "question": "Is A B?", "answer": "yes", "type": "comparison", "level": "easy", "context": []},
     {"_id": "a2", "question": "Who made A?", "answer": "Ada Bell", "type": "bridge", "level": "hard"},
     {"_id": "a3", "question": "When was A made?", "answer": "1912", "type": "bridge", "level": "hard"},
 ]  # fmt: skip
