@@ -116,7 +116,9 @@ def reduce_source(source: str, wanted: str = "") -> ast.Module:
         if isinstance(node, _DEFINITIONS):
             needed |= _names_read(*_evaluated_at_load(node))
         if isinstance(node, (ast.If, ast.Try)):
-            candidates.extend(inner for inner in ast.walk(node) if _is_allowed_import(inner))
+            candidates.extend(
+                inner for inner in ast.walk(node) if isinstance(inner, _IMPORTS) and _is_allowed_import(inner)
+            )
         else:
             candidates.append(node)
     kept: set[int] = set()
@@ -146,12 +148,10 @@ def _is_kept(node: ast.stmt, needed: set[str]) -> bool:
     return False
 
 
-def _is_allowed_import(node: ast.AST) -> bool:
+def _is_allowed_import(node: ast.Import | ast.ImportFrom) -> bool:
     if isinstance(node, ast.Import):
         return all(is_allowed_module(alias.name) for alias in node.names)
-    if isinstance(node, ast.ImportFrom):
-        return not node.level and is_allowed_module(node.module or "", [alias.name for alias in node.names])
-    return False
+    return not node.level and is_allowed_module(node.module or "", [alias.name for alias in node.names])
 
 
 def _is_literal(node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> bool:

@@ -13,8 +13,8 @@ from typing import Any
 
 from metrics.errors import InfrastructureError
 
-from .process import ChannelViolation, RowProcess, ToolEnded, ToolTimeout, Zygote
-from .protocol import DEFAULT_TEXT_CHARS, MAX_REQUEST_BYTES, MAX_TEXT_CHARS
+from .process import ChannelViolation, NotReady, RowProcess, ToolEnded, ToolTimeout, Zygote
+from .protocol import DEFAULT_TEXT_CHARS, MAX_REQUEST_BYTES, MAX_SOURCE_CHARS, MAX_TEXT_CHARS
 
 _Key = tuple[str, tuple[str, ...]]
 
@@ -100,11 +100,17 @@ class SandboxPool:
 
     def _ask(self, row_key: str, sources: tuple[str, ...], data: bytes, timeout: float) -> ToolOutcome:
         key = (str(row_key), tuple(sources))
+        if sum(map(len, key[1])) > MAX_SOURCE_CHARS:
+            return _error(f"ValueError: the row's sources have more than {MAX_SOURCE_CHARS} characters")
+        timeout = max(timeout, 0.001)
+        zygote_died = False
         with self._running:
-            for retry in (True, False):
+            while True:
                 process = self._take(key, timeout)
                 try:
                     return ToolOutcome(*process.ask(data, timeout))
+                except NotReady:
+                    continue  # an idle child that an earlier call spoilt; each is tried once, then a new one
                 except ToolTimeout:
                     return _error(f"TimeoutError: no result within {timeout:g} s; the tool was stopped")
                 except ChannelViolation:
@@ -112,15 +118,15 @@ class SandboxPool:
                 except ToolEnded:
                     if self._closed:
                         raise InfrastructureError("the sandbox was closed", "sandbox") from None
-                    if retry and not process.zygote.alive:
-                        continue  # not this tool's doing, as far as anyone can tell
+                    if not zygote_died and not process.zygote.alive:
+                        zygote_died = True  # once, it is not this tool's doing as far as anyone can tell
+                        continue
                     return _error(
                         "RuntimeError: the tool's process ended without a result "
                         "(it crashed, ended itself, or used more memory or processor time than it may)"
                     )
                 finally:
                     self._give_back(key, process)
-        raise AssertionError("unreachable")
 
     def _take(self, key: _Key, timeout: float) -> RowProcess:
         """An idle child of the row that is in order, or a new one."""

@@ -8,6 +8,7 @@ import itertools
 import json
 import logging
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 _START_SECONDS = 60.0  # the zygote imports numpy and sympy, perhaps from a cold disk
 _ROW_START_SECONDS = 30.0
+_RECEIPT_SECONDS = 1.0  # for an idle child to take a call, on a machine that may be busy
 _THIRD_PARTY = ("numpy", "sympy", "mpmath", "babel", "dateutil", "pytz", "dicttoxml", "holidays", "roman", "six")
 # The child imports this folder as a package of its own: the project itself never enters the sandbox.
 _BOOT = """
@@ -46,6 +48,10 @@ spec.loader.exec_module(module)
 from sandbox.zygote import main
 main(control, paths)
 """
+
+
+class NotReady(Exception):
+    """A child that was idle did not take the call."""
 
 
 class ToolEnded(Exception):
@@ -101,7 +107,15 @@ class Zygote:
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        """Whether it still serves. A dead zygote's end of the channel is closed before its children are killed."""
+        if self._process.poll() is not None:
+            return False
+        watch = select.poll()
+        try:
+            watch.register(self._socket, select.POLLIN)
+            return not watch.poll(0)  # after the report it never says a word
+        except (OSError, ValueError):
+            return False
 
     def spawn(self, cpu_seconds: int) -> tuple[int, socket.socket]:
         """A new child's serial number and our end of its channel. OSError when the zygote is gone."""
@@ -203,12 +217,17 @@ class RowProcess:
         self.zygote = zygote
         self.timeout = timeout
         self.usable = True
+        self._called = False
         self._cpu_limit = int(timeout) + EXTRA_CPU_SECONDS
         self._serial, self._channel = zygote.spawn(self._cpu_limit)
         try:
-            row = json.dumps({"row": row_key, "sources": list(sources)}).encode()
-            self.ask(row, _ROW_START_SECONDS)
-        except (ToolEnded, ToolTimeout, ChannelViolation) as error:
+            self._send(NO_ID, json.dumps({"row": row_key, "sources": list(sources)}).encode(), _ROW_START_SECONDS)
+            deadline = time.monotonic() + _ROW_START_SECONDS
+            _receive(self._channel, ID_BYTES, deadline)
+            _, flags, _, _, size = REPLY_HEAD.unpack(_receive(self._channel, REPLY_HEAD.size, deadline))
+            if not flags & FLAG_OK:
+                raise ToolEnded(_receive(self._channel, size, deadline).decode("utf-8", "replace"))
+        except (ToolEnded, ToolTimeout) as error:
             self.kill()
             if not zygote.alive:
                 raise OSError("the zygote ended") from error
@@ -218,11 +237,7 @@ class RowProcess:
             self.kill()
             raise
 
-    def ask(self, request: bytes, timeout: float) -> tuple[bool, str, int]:
-        """One question, one answer: (returned a value, text, full length)."""
-        call_id = os.urandom(ID_BYTES)
-        deadline = time.monotonic() + timeout
-        self.usable = False  # until the answer has come whole
+    def _send(self, call_id: bytes, request: bytes, timeout: float) -> None:
         try:
             self._channel.settimeout(timeout)
             self._channel.sendall(REQUEST_LENGTH.pack(ID_BYTES + len(request)) + call_id + request)
@@ -230,12 +245,27 @@ class RowProcess:
             raise ToolTimeout from None
         except OSError:
             raise ToolEnded from None
+
+    def ask(self, request: bytes, timeout: float) -> tuple[bool, str, int]:
+        """One call, one answer: (returned a value, text, full length). The clock starts with the child's receipt.
+
+        NotReady when a child that has served before does not take the call: what an earlier call left behind there
+        (a loop that goes on behind a reply of its own making, bytes in the channel) must not cost this one.
+        """
+        call_id = os.urandom(ID_BYTES)
+        used, self._called, self.usable = self._called, True, False  # usable again when the answer has come whole
+        try:
+            self._send(call_id, request, _RECEIPT_SECONDS if used else _ROW_START_SECONDS)
+            wait = _RECEIPT_SECONDS if used else _ROW_START_SECONDS
+            if _receive(self._channel, ID_BYTES, time.monotonic() + wait) != call_id:
+                raise ChannelViolation
+        except (ToolEnded, ToolTimeout, ChannelViolation):
+            if used:
+                raise NotReady from None
+            raise
+        deadline = time.monotonic() + timeout
         echoed, flags, cpu, length, size = REPLY_HEAD.unpack(_receive(self._channel, REPLY_HEAD.size, deadline))
-        if size > 4 * MAX_TEXT_CHARS or length < 0:
-            raise ChannelViolation
-        if echoed != call_id:
-            if echoed == NO_ID and size < 2000:
-                raise ToolEnded(_receive(self._channel, size, deadline).decode("utf-8", "replace"))
+        if echoed != call_id or size > 4 * MAX_TEXT_CHARS:
             raise ChannelViolation
         text = _receive(self._channel, size, deadline).decode("utf-8", "replace") if size else ""
         fresh = cpu < self._cpu_limit - self.timeout - EXTRA_CPU_SECONDS / 2

@@ -3,6 +3,7 @@
 Row channel (a private socket pair, one question and one answer at a time):
 
     request   u32 length | 16 bytes call id | JSON
+    receipt   16 bytes call id (the child has the request and begins)
     reply     16 bytes call id | u8 flags | f64 processor seconds | u64 full length | u32 bytes | UTF-8 text
 
 The call id is random and new for every call. A tool shares its child with the code that answers, so it can spoil
@@ -27,5 +28,6 @@ NO_ID = bytes(ID_BYTES)  # a child that could not put up its walls says why unde
 DEFAULT_TEXT_CHARS = 100_000  # of one result; tools cut further for the model
 MAX_TEXT_CHARS = 1_000_000
 MAX_REQUEST_BYTES = 16 * 2**20
+MAX_SOURCE_CHARS = 2 * 2**20  # of a row; as JSON at most six bytes each
 TOOL_MEMORY = 256 * 2**20  # bytes of address space beyond what the zygote maps
 EXTRA_CPU_SECONDS = 60  # of a child beyond one call's limit; used up by honest calls it is replaced

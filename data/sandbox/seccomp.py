@@ -11,7 +11,7 @@ import ctypes
 import struct
 
 # Most frequent first: the filter is a linear program.
-_PLAIN = {
+_PLAIN: dict[str, dict[str, int]] = {
     "x86_64": {
         "read": 0, "write": 1, "futex": 202, "mmap": 9, "munmap": 11, "brk": 12, "mprotect": 10, "mremap": 25,
         "madvise": 28, "close": 3, "fstat": 5, "lseek": 8, "newfstatat": 262, "stat": 4, "lstat": 6, "statx": 332,
@@ -35,7 +35,7 @@ _PLAIN = {
     },
 }  # fmt: skip
 # Allowed for some arguments only, or refused in a way of its own. None: the architecture has no such call.
-_SPECIAL = {
+_SPECIAL: dict[str, dict[str, int | None]] = {
     "x86_64": {"open": 2, "openat": 257, "fcntl": 72, "prlimit64": 302, "ioctl": 16, "clone3": 435},
     "aarch64": {"open": None, "openat": 56, "fcntl": 25, "prlimit64": 261, "ioctl": 29, "clone3": 435},
 }

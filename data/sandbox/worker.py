@@ -27,7 +27,7 @@ class Channel:
         self._buffer = b""
 
     def receive(self) -> tuple[bytes, bytes] | None:
-        """The next (call id, JSON of the request), None when the parent is gone."""
+        """The next (call id, JSON of the request), its receipt sent; None when the parent is gone."""
         head = self._take(REQUEST_LENGTH.size)
         if head is None:
             return None
@@ -35,7 +35,10 @@ class Channel:
         if not ID_BYTES <= length <= MAX_REQUEST_BYTES + ID_BYTES:
             return None
         body = self._take(length)
-        return None if body is None else (body[:ID_BYTES], body[ID_BYTES:])
+        if body is None:
+            return None
+        os.write(self._descriptor, body[:ID_BYTES])
+        return body[:ID_BYTES], body[ID_BYTES:]
 
     def _take(self, size: int) -> bytes | None:
         parts, held = [self._buffer], len(self._buffer)

@@ -39,6 +39,7 @@ def main(control: int, paths: list[str]) -> None:
     """Run until the control channel is closed. `paths`: where the parent finds the third-party packages."""
     if control != _CONTROL:
         os.dup2(control, _CONTROL)
+        os.close(control)
     os.closerange(_CONTROL + 1, 4096)
     channel = socket.socket(fileno=_CONTROL)
     parent = os.getppid()
@@ -55,6 +56,7 @@ def main(control: int, paths: list[str]) -> None:
         _send_json(channel, {"error": f"{type(error).__name__}: {error}"})
         os._exit(1)
     _send_json(channel, report)
+    os.dup2(0, 2)  # the parent listens to our errors only until here
     zygote.loop()
 
 
@@ -202,7 +204,7 @@ class Zygote:
             lockdown.lock_child(self._walls, self._pid, cpu_seconds)
         except BaseException as error:
             text = f"{type(error).__name__}: {error}".encode()
-            os.write(_CHANNEL, REPLY_HEAD.pack(NO_ID, 0, 0.0, len(text), len(text)) + text)
+            os.write(_CHANNEL, NO_ID + REPLY_HEAD.pack(NO_ID, 0, 0.0, len(text), len(text)) + text)
             raise
 
     def _kill(self, serial: int) -> None:
@@ -228,7 +230,7 @@ class Zygote:
             try:
                 self._become_child(write.fileno(), 30)
                 result = json.dumps(lockdown.self_test()).encode()
-                os.write(_CHANNEL, REPLY_HEAD.pack(NO_ID, FLAG_OK, 0.0, 0, len(result)) + result)
+                os.write(_CHANNEL, NO_ID + REPLY_HEAD.pack(NO_ID, FLAG_OK, 0.0, 0, len(result)) + result)
             finally:
                 os._exit(0)
         write.close()
@@ -237,6 +239,7 @@ class Zygote:
             data += part
         read.close()
         os.waitpid(pid, 0)
+        data = data[len(NO_ID) :]
         if len(data) < REPLY_HEAD.size:
             raise OSError("a child ended while its walls went up")
         _, flags, _, _, length = REPLY_HEAD.unpack(data[: REPLY_HEAD.size])
