@@ -1,0 +1,1 @@
+"""The parts of the embedded rule-based model (see `programs/offline_lm.py`)."""
