@@ -127,7 +127,7 @@ def search_text(spec: str, query: str, top_k: int = 3) -> str:
     """One line per title, `- TITLE: SUMMARY`; `no Wikipedia results for QUERY` when there is none."""
     hits = open_source(spec).search(query, min(max(top_k, 1), MAX_TOP_K))
     if not hits:
-        return neutralise(f"no Wikipedia results for {query}")
+        return neutralise(f"no Wikipedia results for {_shown(query)}")
     return neutralise("\n".join(_hit_line(hit) for hit in hits))
 
 
@@ -169,10 +169,15 @@ def _no_page(answer: PageAnswer, title: str) -> str:
     if answer.options:
         lines = "\n".join(f"- {option}" for option in answer.options)
         return f"{answer.title} may refer to:\n{lines}\nCall wikipedia_page with one of these titles."
-    message = f"there is no Wikipedia page with the title {title}"
+    message = f"there is no Wikipedia page with the title {_shown(title)}"
     if not answer.nearest:
         return f"{message}; no title is similar"
     return f"{message}; the nearest titles are: {'; '.join(answer.nearest)}"
+
+
+def _shown(text: str, limit: int = 300) -> str:
+    """What the model asked for, in a length that keeps the message readable."""
+    return text if len(text) <= limit else f"{text[:limit]}..."
 
 
 def _redirected(asked: str, found: str) -> bool:

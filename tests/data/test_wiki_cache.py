@@ -146,3 +146,30 @@ def test_a_broken_record_is_an_infrastructure_error(tmp_path):
     path.write_bytes(b"this is no database" * 100)
     with pytest.raises(InfrastructureError):
         AnswerStore(path, read_only=True).get("page", {"title": "x"})
+
+
+def test_a_failed_lookup_is_an_error_of_the_row_and_no_wrong_answer(monkeypatch):
+    import dspy
+
+    from data import load_task
+    from metrics.evaluate import evaluate
+    from programs import build_program
+    from tests.support.engines import ScriptedEngine, act, fields_of, make_lm, say
+
+    def searcher(request):
+        """Looks up the question, then answers whatever it found."""
+        if fields_of(request).get("trajectory", "").startswith("step 1"):
+            return say("found")
+        return act(("wikipedia_search", {"query": fields_of(request)["question"][:12]}))
+
+    with WikiServer() as server:
+        monkeypatch.setenv("HOPTEAM_WIKIPEDIA_API", server.url)
+        wikipedia_tools("live")[0](query="Where was th")  # what some of the questions begin with
+        task = load_task("hotpotqa-sample", wiki="cache")
+        with dspy.context(lm=make_lm(ScriptedEngine(searcher))):
+            summary = evaluate(build_program("single"), task, threads=4)
+    failed = [row for row in summary["rows"] if row["error"]]
+    scored = [row for row in summary["rows"] if not row["error"]]
+    assert failed and scored and summary["n_errors"] == len(failed) and summary["n_scored"] == len(scored)
+    assert all(row["error"]["kind"] == "wikipedia" and row["em"] is None for row in failed)
+    assert all(row["em"] == 0 for row in scored)
