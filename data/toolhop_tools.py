@@ -1,0 +1,255 @@
+"""The tools of a ToolHop row: `dspy.Tool`s that check their arguments and never raise on what a model sends."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import permutations
+from typing import Any
+
+import dspy
+from dspy.utils.callback import with_callbacks
+
+from data.toolhop_arguments import ArgumentsError, check_arguments, read_arguments
+from data.toolhop_schema import checked_schema, repair_parameters, shown_names
+
+DEFAULT_RESULT_CHARS = 6000
+CALL_TIMEOUT_S = 10.0
+
+_DEF = re.compile(r"^(?:async[ \t]+)?def[ \t]+(\w+)", re.MULTILINE)
+# Calls that Python refuses before the function's first line: the model's arguments, not the tool's failure.
+_REFUSED_CALL = re.compile(
+    r"TypeError: .*?(got an unexpected keyword argument|missing \d+ required .*?argument|positional-only argument)",
+    re.DOTALL,
+)
+_MAX_SAME_NAME = 5
+
+
+class ToolText(str):
+    """What the model reads after a call. `kind` says whose doing it is, for counting.
+
+    `ok`: a result; `arguments`: the call could not be made as the model wrote it (counted as a tool-arguments
+    error); `error`: the tool ran and failed, or may not run.
+    """
+
+    kind: str
+
+    def __new__(cls, text: str, kind: str = "ok") -> ToolText:
+        made = super().__new__(cls, text)
+        made.kind = kind
+        return made
+
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
+        return str(self), self.kind
+
+
+@dataclass(frozen=True)
+class RowFunction:
+    """One function of one row, to be run in the sandbox: the row's key and sources, no compiled code, no handle.
+
+    Calling it returns a `ToolText`; only infrastructure errors are raised. `index` is the source that defines
+    `name` (None: nothing defines it); `refusal` says why the row's code may not run.
+    """
+
+    row_key: str
+    sources: tuple[str, ...] = field(repr=False)
+    name: str
+    index: int | None
+    result_chars: int = DEFAULT_RESULT_CHARS
+    refusal: str | None = None
+
+    def has_default(self, parameter: str) -> bool:
+        """True when the function can be called without a parameter, whatever the schema says."""
+        definition = None if self.index is None else _definition(self.sources[self.index], self.name)
+        if definition is None:
+            return False
+        args = definition.args
+        positional = [*args.posonlyargs, *args.args]
+        optional = {arg.arg for arg in positional[len(positional) - len(args.defaults) :]} if args.defaults else set()
+        optional |= {arg.arg for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True) if default}
+        return parameter in optional
+
+    def __call__(self, shown_name: str, arguments: Mapping[str, Any]) -> ToolText:
+        if self.refusal is not None:
+            return self._error(shown_name, self.refusal)
+        if self.index is None:
+            return self._error(shown_name, "unknown tool")
+        from data.sandbox import get_pool
+
+        outcome = get_pool().call(
+            self.row_key, self.sources, self.name, dict(arguments), index=self.index, timeout=CALL_TIMEOUT_S,
+            max_chars=self.result_chars + 1,
+        )  # fmt: skip
+        if outcome.ok:
+            return ToolText(shorten(outcome.text, self.result_chars, outcome.full_length))
+        kind = "arguments" if _REFUSED_CALL.match(outcome.text) else "error"
+        return self._error(shown_name, outcome.text, outcome.full_length, kind)
+
+    def _error(self, shown_name: str, text: str, full_length: int | None = None, kind: str = "error") -> ToolText:
+        prefix = f"an error occurred when calling {shown_name}: "
+        full = len(prefix) + (len(text) if full_length is None else full_length)
+        return ToolText(shorten(prefix + text, self.result_chars, full), kind)
+
+
+def shorten(text: str, limit: int, full_length: int | None = None) -> str:
+    """A result within `limit` characters; when cut, a marker states the full length."""
+    full = len(text) if full_length is None else full_length
+    if full <= limit:
+        return text
+    return f"{text[:limit]}... [cut: {limit} of {full} characters shown]"
+
+
+class JsonTool(dspy.Tool):
+    """A tool described by a JSON schema, kept verbatim, that checks the whole argument object at once.
+
+    `tool(**arguments)` and `tool.call_json(anything)` return a `ToolText`; they raise for infrastructure
+    errors only. Picklable and deep-copyable as long as `func` is. `own_name` is the name before it was made
+    legal and unique; `repairs` says what was changed in the schema.
+    """
+
+    parameters: dict[str, Any]
+    own_name: str = ""
+    repairs: tuple[str, ...] = ()
+
+    def __init__(
+        self, func: Any, name: str, desc: str, parameters: Any, own_name: str = "", repairs: Sequence[str] = ()
+    ) -> None:
+        """`func(shown_name, arguments) -> ToolText`; `parameters`: a repaired object schema."""
+        # dspy.Tool.__init__ would read the signature of func at 20 times the price of this
+        super(dspy.Tool, self).__init__(
+            func=func, name=name, desc=desc, args=parameters.get("properties", {}), arg_types={}, arg_desc=None,
+            has_kwargs=True, parameters=parameters, own_name=own_name or name, repairs=tuple(repairs),
+        )  # fmt: skip
+
+    @cached_property
+    def checked(self) -> tuple[dict[str, Any], str]:
+        """What is checked before a call, and its JSON text."""
+        schema = checked_schema(self.parameters)
+        return schema, json.dumps(schema, sort_keys=True, default=str)
+
+    @property
+    def required(self) -> list[str]:
+        """Names of the arguments that a call must have."""
+        return list(self.parameters.get("required") or [])
+
+    @with_callbacks
+    def call_json(self, arguments: Any) -> ToolText:
+        """Call with whatever the model sent: a dict, the JSON text of one, None, a list ..."""
+        try:
+            has_default = getattr(self.func, "has_default", None)
+            checked = check_arguments(read_arguments(arguments), *self.checked, has_default)
+        except ArgumentsError as error:
+            needed = f"; required: {', '.join(self.required)}" if error.no_object and self.required else ""
+            return ToolText(f"an error occurred when {error.stage} {self.name}: {error}{needed}", "arguments")
+        return self.func(self.name, checked)
+
+    def __call__(self, /, **arguments: Any) -> ToolText:
+        return self.call_json(arguments)
+
+    async def acall(self, /, **arguments: Any) -> ToolText:
+        return self.call_json(arguments)
+
+    def format_as_litellm_function_call(self) -> dict[str, Any]:
+        """The schema as the row has it, with its true `required`."""
+        function = {"name": self.name, "description": self.desc, "parameters": self.parameters}
+        return {"type": "function", "function": function}
+
+    def __str__(self) -> str:
+        required = set(self.required)
+        shown = {
+            name: {"required": name in required, **(part if isinstance(part, dict) else {})}
+            for name, part in (self.args or {}).items()
+        }
+        desc = f", whose description is <desc>{self.desc}</desc>.".replace("\n", "  ") if self.desc else "."
+        return f"{self.name}{desc} It takes arguments {shown}."
+
+
+def build_tools(
+    row: Mapping[str, Any], *, row_key: str, result_chars: int = DEFAULT_RESULT_CHARS, refusal: str | None = None
+) -> list[dspy.Tool]:
+    """The tools of a row in its order, under legal, unique names, each bound to its function in the sandbox."""
+    schemas = [schema if isinstance(schema, Mapping) else {} for schema in _schemas(row)]
+    sources = tuple(source if isinstance(source, str) else "" for source in row.get("functions") or ())
+    bound = bind_functions(schemas, sources)
+    own_names = [str(schema.get("name") or "tool") for schema in schemas]
+    tools: list[dspy.Tool] = []
+    for schema, own, shown, (index, name) in zip(schemas, own_names, shown_names(own_names), bound, strict=True):
+        parameters, repairs = repair_parameters(schema.get("parameters"))
+        function = RowFunction(row_key, sources, name, index, result_chars, refusal)
+        tools.append(JsonTool(function, shown, str(schema.get("description") or ""), parameters, own, repairs))
+    return tools
+
+
+def _schemas(row: Mapping[str, Any]) -> list[Any]:
+    tools = row.get("tools") or {}
+    return list(tools.values()) if isinstance(tools, Mapping) else list(tools)
+
+
+def bind_functions(schemas: Sequence[Mapping[str, Any]], sources: Sequence[str]) -> list[tuple[int | None, str]]:
+    """For each schema the source and the function in it: `(index, name)`, index None when there is none.
+
+    Position and name must agree; where they do not (a copy of the dataset with re-sorted keys), the name
+    decides, and among functions of one name the one whose parameters fit the schema best. A source that
+    nothing claims serves the schema at its position under the name that it defines.
+    """
+    names = [str(schema.get("name") or "") for schema in schemas]
+    defined = [_DEF.findall(source) for source in sources]
+    at_place = [i < len(sources) and name in defined[i] for i, name in enumerate(names)]
+    bound: list[tuple[int | None, str]] = [(i if at else None, names[i]) for i, at in enumerate(at_place)]
+    if all(at_place):
+        return bound
+    for name in dict.fromkeys(names):
+        places = [i for i, other in enumerate(names) if other == name]
+        homes = [j for j, found in enumerate(defined) if name in found]
+        for i, j in zip(places, _best_homes(places, homes, name, schemas, sources), strict=True):
+            bound[i] = (j, name)
+    claimed = {index for index, _ in bound}
+    for i, (index, _) in enumerate(bound):
+        if index is None and i < len(sources) and i not in claimed and defined[i]:
+            bound[i] = (i, defined[i][-1])
+    return bound
+
+
+def _best_homes(
+    places: list[int], homes: list[int], name: str, schemas: Sequence[Mapping[str, Any]], sources: Sequence[str]
+) -> list[int | None]:
+    """One source per place: the assignment with the best fit of parameters, then with the most equal positions."""
+    if not homes:
+        return [None] * len(places)
+    if len(homes) < len(places):
+        return [homes[k % len(homes)] for k in range(len(places))]
+    if len(places) > _MAX_SAME_NAME:
+        return list(homes[: len(places)])
+    fit = {(i, j): _fit(schemas[i], name, sources[j]) for i in places for j in homes}
+
+    def quality(chosen: tuple[int, ...]) -> tuple[float, int]:
+        pairs = list(zip(places, chosen, strict=True))
+        return sum(fit[pair] for pair in pairs), sum(i == j for i, j in pairs)
+
+    return list(max(permutations(homes, len(places)), key=quality))
+
+
+def _fit(schema: Mapping[str, Any], name: str, source: str) -> float:
+    """How well a schema's arguments agree with the parameters of a function: 0 to 1 (size of the overlap)."""
+    parameters = schema.get("parameters")
+    stated = set(parameters.get("properties") or {}) if isinstance(parameters, Mapping) else set()
+    definition = _definition(source, name)
+    if definition is None:
+        return 0.0
+    args = definition.args
+    taken = {arg.arg for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]}
+    return len(stated & taken) / max(len(stated | taken), 1)
+
+
+def _definition(source: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """The last top-level definition of a function, read without running anything."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    found = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name == name]
+    return found[-1] if found else None
