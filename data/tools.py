@@ -14,5 +14,5 @@ class ToolText(str):
         self.kind = kind
         return self
 
-    def __getnewargs__(self) -> tuple[str, str]:
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
         return str(self), self.kind

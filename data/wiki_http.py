@@ -80,6 +80,7 @@ def user_agent() -> str:
     except PackageNotFoundError:
         number = "0"
     contact = " ".join(os.environ.get("HOPTEAM_CONTACT", "").split()) or CONTACT
+    contact = contact.encode("ascii", "replace").decode()  # what a header can hold
     return f"hopteam/{number} (multi-hop question answering research; contact: {contact}) python-wikipedia/1.4"
 
 

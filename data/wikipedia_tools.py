@@ -231,11 +231,11 @@ def _check(arguments: Any, properties: dict[str, Any], required: Sequence[str]) 
 def _coerce(name: str, value: Any, kind: str) -> Any:
     if kind == "string":
         if isinstance(value, str):
-            return value
+            return value.encode("utf-8", "replace").decode()  # half a surrogate pair is no text
         if isinstance(value, int | float) and not isinstance(value, bool):
             return str(value)
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
-            return value[0]
+            return _coerce(name, value[0], kind)
     elif not isinstance(value, bool):
         try:
             number = float(value)

@@ -198,6 +198,11 @@ def test_a_number_is_a_title(tmp_path):
     assert page.call_json({"title": 1984}) == "A novel."
 
 
+def test_text_that_is_no_unicode_does_no_harm(tools):
+    assert tools[0](query="half \ud7ff\ud800 pair") == "no Wikipedia results for half \ud7ff? pair"
+    assert tools[1].call_json({"title": "\udfff"}).startswith("there is no Wikipedia page with the title ?")
+
+
 def test_schemas_name_what_is_required(tools):
     search, page = (tool.format_as_litellm_function_call()["function"] for tool in tools)
     assert (search["name"], search["parameters"]["required"]) == ("wikipedia_search", ["query"])
