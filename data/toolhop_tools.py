@@ -16,6 +16,7 @@ from dspy.utils.callback import with_callbacks
 
 from data.toolhop_arguments import ArgumentsError, check_arguments, read_arguments
 from data.toolhop_schema import checked_schema, repair_parameters, shown_names
+from data.tools import ToolText
 
 DEFAULT_RESULT_CHARS = 6000
 CALL_TIMEOUT_S = 10.0
@@ -27,24 +28,6 @@ _REFUSED_CALL = re.compile(
     re.DOTALL,
 )
 _MAX_SAME_NAME = 5
-
-
-class ToolText(str):
-    """What the model reads after a call. `kind` says whose doing it is, for counting.
-
-    `ok`: a result; `arguments`: the call could not be made as the model wrote it (counted as a tool-arguments
-    error); `error`: the tool ran and failed, or may not run.
-    """
-
-    kind: str
-
-    def __new__(cls, text: str, kind: str = "ok") -> ToolText:
-        made = super().__new__(cls, text)
-        made.kind = kind
-        return made
-
-    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
-        return str(self), self.kind
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 
 class ToolText(str):
-    """The text a tool call gave, with its `kind`: `ok`, `arguments` (the model's mistake) or `error` (the tool's)."""
+    """What the model reads after a call. `kind` says whose doing it is, for counting.
+
+    `ok`: a result; `arguments`: the call could not be made as the model wrote it (counted as a tool-arguments
+    error); `error`: the tool ran and failed, or may not run.
+    """
 
     __slots__ = ("kind",)
     kind: str
