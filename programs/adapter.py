@@ -1,19 +1,18 @@
-"""The adapters of the tool loop: DSPy's chat format, read leniently and rendered once per signature.
+"""The adapter of every call: DSPy's chat format, read leniently and rendered once per signature.
 
-Both are `dspy.ChatAdapter`s, so demos, typed outputs and rewritten instructions work as everywhere in DSPy.
-They exist because a program must not change its behaviour with the adapter that the user configured, because
+It is a `dspy.ChatAdapter`, so demos, typed outputs and rewritten instructions work as everywhere in DSPy.
+It exists because a program must not change its behaviour with the adapter that the user configured, because
 a malformed reply has to be one counted turn (no silent second call in another format), and because DSPy's own
-adapters rebuild every field description on every call.
+adapters rebuild every field description on every call. `programs.native_adapter` is its form for function calling.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import dspy
 from dspy.adapters.utils import apply_output_field_defaults, get_annotation_name, parse_value, translate_field_type
@@ -21,21 +20,18 @@ from dspy.utils.exceptions import AdapterParseError
 
 from programs import replies
 from programs.answers import explicit_answer, is_empty_answer, strip_think
-from programs.errors import ConfigurationError
 from programs.tools import ToolList, prepare_tools
 
-logger = logging.getLogger(__name__)
-
-_FINAL_FIELDS = ("answer", "report")
+FINAL_FIELDS = ("answer", "report")
 _CALLS_EXAMPLE = '{"tool_calls": [{"name": "...", "args": {...}}]}'
 _NO_TOOLS = "(no tools in this call)"
 
 
 @dataclass(frozen=True)
-class _Plan:
+class Plan:
     """What is the same in every request of one signature."""
 
-    instructions: str
+    doc: str | None  # the signature's docstring, that is its instruction, as it was when this was made
     system: str
     reminder: str
     inputs: tuple[str, ...]
@@ -52,21 +48,21 @@ class TextAdapter(dspy.ChatAdapter):
 
     def __init__(self) -> None:
         super().__init__(use_json_adapter_fallback=False, use_native_function_calling=self.native)
-        self._plans: WeakKeyDictionary[type, _Plan] = WeakKeyDictionary()
+        self._plans: WeakKeyDictionary[type, Plan] = WeakKeyDictionary()
 
     # -- request ---------------------------------------------------------------------------------
 
-    def plan(self, signature: type[dspy.Signature]) -> _Plan:
+    def plan(self, signature: type[dspy.Signature]) -> Plan:
         """The cached fixed parts; rebuilt when the signature's instruction was changed in place."""
         plan = self._plans.get(signature)
-        if plan is None or plan.instructions != signature.instructions:
+        if plan is None or plan.doc != signature.__doc__:
             plan = self._plans[signature] = self._make_plan(signature)
         return plan
 
-    def _make_plan(self, signature: type[dspy.Signature]) -> _Plan:
+    def _make_plan(self, signature: type[dspy.Signature]) -> Plan:
         outputs = {name: field.annotation for name, field in signature.output_fields.items()}
-        return _Plan(
-            instructions=signature.instructions,
+        return Plan(
+            doc=signature.__doc__,
             system=self.format_system_message(signature),
             reminder=self.user_message_output_requirements(signature),
             inputs=tuple(signature.input_fields),
@@ -81,11 +77,15 @@ class TextAdapter(dspy.ChatAdapter):
     ) -> list[dict[str, Any]]:
         plan = self.plan(signature)
         messages = [{"role": "system", "content": plan.system}]
-        if demos:
+        if demos and self.keeps_demos():
             messages.extend(self.format_demos(signature, [_demo_fields(demo, plan) for demo in demos]))
         content = self.format_user_message_content(signature, inputs, main_request=True)
         messages.append({"role": "user", "content": content})
         return messages
+
+    def keeps_demos(self) -> bool:
+        """Whether demos are shown."""
+        return True
 
     def format_user_message_content(
         self,
@@ -158,7 +158,7 @@ class TextAdapter(dspy.ChatAdapter):
             raise _unreadable(signature, completion, str(error)) from None
         return self._complete(signature, plan, fields, completion)
 
-    def _read_fields(self, signature: type[dspy.Signature], plan: _Plan, text: str) -> dict[str, Any]:
+    def _read_fields(self, signature: type[dspy.Signature], plan: Plan, text: str) -> dict[str, Any]:
         if not text.strip():
             raise ValueError("the reply is empty")
         if replies.has_sections(text):
@@ -175,7 +175,7 @@ class TextAdapter(dspy.ChatAdapter):
             return fields
         return self._read_prose(signature, plan, text)
 
-    def _read_prose(self, signature: type[dspy.Signature], plan: _Plan, text: str) -> dict[str, Any]:
+    def _read_prose(self, signature: type[dspy.Signature], plan: Plan, text: str) -> dict[str, Any]:
         if plan.calls_field:
             found = replies.calls_in_prose(text)
             if found is not None:
@@ -183,7 +183,7 @@ class TextAdapter(dspy.ChatAdapter):
                 fields = {name: self._read_value(signature, name, _as_text(extra[name]))
                           for name in plan.outputs if name in extra and name != plan.calls_field}
                 return {plan.calls_field: calls, **fields}
-        answer = explicit_answer(text) if plan.final in _FINAL_FIELDS else None
+        answer = explicit_answer(text) if plan.final in FINAL_FIELDS else None
         if answer is not None:
             return {plan.final: text}
         raise ValueError("it has no field markers such as [[ ## " + next(iter(plan.outputs)) + " ## ]]")
@@ -194,19 +194,19 @@ class TextAdapter(dspy.ChatAdapter):
             return text
         if annotation == dspy.ToolCalls:
             return replies.read_calls(text)
-        if is_empty_answer(text) and name in _FINAL_FIELDS:
+        if is_empty_answer(text) and name in FINAL_FIELDS:
             return None
         if _is_optional_text(annotation):
             return text
         try:
             return parse_value(replies.unfence(text), annotation)
         except ValueError:
-            if name in _FINAL_FIELDS:  # a malformed report is used as text and counted, never asked again
+            if name in FINAL_FIELDS:  # a malformed report is used as text and counted, never asked again
                 return text
             raise
 
     def _complete(
-        self, signature: type[dspy.Signature], plan: _Plan, fields: dict[str, Any], completion: str
+        self, signature: type[dspy.Signature], plan: Plan, fields: dict[str, Any], completion: str
     ) -> dict[str, Any]:
         """Fill what is missing: defaults, and an empty thought beside a call or an answer."""
         fields = apply_output_field_defaults(signature, fields)
@@ -226,7 +226,7 @@ class TextAdapter(dspy.ChatAdapter):
         lm: dspy.BaseLM,
         lm_kwargs: dict[str, Any],
     ) -> list[dict[str, Any]]:
-        return [self.read_output(processed_signature, original_signature, output) for output in outputs]
+        return [self.read_output(processed_signature, original_signature, output) for output in outputs or [""]]
 
     def read_output(
         self, processed: type[dspy.Signature], original: type[dspy.Signature], output: dict[str, Any] | str
@@ -243,7 +243,7 @@ class TextAdapter(dspy.ChatAdapter):
         return fields
 
     def _read_native(
-        self, processed: type[dspy.Signature], original: type[dspy.Signature], plan: _Plan, text: str, calls: list[Any]
+        self, processed: type[dspy.Signature], original: type[dspy.Signature], plan: Plan, text: str, calls: list[Any]
     ) -> dict[str, Any]:
         try:
             read = dspy.ToolCalls(tool_calls=[replies.make_call(_provider_call(call)) for call in calls])
@@ -263,95 +263,10 @@ class TextAdapter(dspy.ChatAdapter):
         return {name: fields.get(name, "") for name in plan.outputs}
 
 
-class NativeAdapter(TextAdapter):
-    """The provider's function calling: schemas go out verbatim, a plain reply is the final message."""
-
-    native = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._without_tools: WeakKeyDictionary[type, type[dspy.Signature]] = WeakKeyDictionary()
-        self._capable: WeakSet[Any] = WeakSet()
-        self._told_about_demos = False
-
-    def _call_preprocess(
-        self, lm: dspy.BaseLM, lm_kwargs: dict[str, Any], signature: type[dspy.Signature], inputs: dict[str, Any]
-    ) -> type[dspy.Signature]:
-        plan = self.plan(signature)
-        if plan.tools_field is None or plan.calls_field is None:
-            return signature
-        self.check_model(lm)
-        schemas = prepare_tools(inputs.get(plan.tools_field)).schemas
-        if schemas:
-            lm_kwargs["tools"] = schemas
-        else:
-            lm_kwargs.pop("tool_choice", None)
-        reduced = self._without_tools.get(signature)
-        if reduced is None or reduced.instructions != signature.instructions:
-            reduced = signature.delete(plan.calls_field).delete(plan.tools_field)
-            self._without_tools[signature] = reduced
-        return reduced
-
-    def check_model(self, lm: dspy.BaseLM) -> None:
-        """Refuse a model that DSPy would quietly use in text mode."""
-        if lm in self._capable:
-            return
-        if not lm.supports_function_calling:
-            raise ConfigurationError(
-                f"tool calling 'native' was asked for, but DSPy knows of no function calling for model {lm.model!r}; "
-                "use --tool-calling text, or build the model with programs.lms.build_lm, which declares it"
-            )
-        self._capable.add(lm)
-
-    def format_system_message(self, signature: type[dspy.Signature]) -> str:
-        from dspy.adapters.utils import get_field_description_string
-
-        final = next(reversed(signature.output_fields))
-        if final not in _FINAL_FIELDS:
-            return super().format_system_message(signature)
-        return (
-            f"Your input fields are:\n{get_field_description_string(signature.input_fields)}\n\n"
-            f"{self.format_task_description(signature)}\n\n"
-            "Call tools for what you need to know, several at once when they do not depend on each other; their "
-            f"results appear in `trajectory`. When you are done, call no tool and reply with the {final} itself, "
-            "in the form given in `answer_format`, without field markers."
-        )
-
-    def format_task_description(self, signature: type[dspy.Signature]) -> str:
-        return super().format_task_description(signature).replace("In adhering to this structure, your", "Your", 1)
-
-    def user_message_output_requirements(self, signature: type[dspy.Signature]) -> str:
-        return ""
-
-    def format(
-        self, signature: type[dspy.Signature], demos: list[dict[str, Any]], inputs: dict[str, Any]
-    ) -> list[dict[str, Any]]:
-        if demos and not self._told_about_demos:
-            self._told_about_demos = True
-            logger.warning("demos are dropped in native tool calling: they cannot show tool calls")
-        return super().format(signature, [], inputs)
-
-    def _read_prose(self, signature: type[dspy.Signature], plan: _Plan, text: str) -> dict[str, Any]:
-        return {plan.final: self._read_value(signature, plan.final, text.strip())}
-
-
 @cache
 def text_adapter() -> TextAdapter:
     """The process's text adapter (it holds nothing but caches)."""
     return TextAdapter()
-
-
-@cache
-def native_adapter() -> NativeAdapter:
-    """The process's native adapter (it holds nothing but caches)."""
-    return NativeAdapter()
-
-
-def adapter_for(tool_calling: str) -> TextAdapter:
-    """The adapter of a tool-calling mode, `text` or `native`."""
-    if tool_calling not in ("text", "native"):
-        raise ConfigurationError(f"tool calling must be 'text' or 'native', got {tool_calling!r}")
-    return native_adapter() if tool_calling == "native" else text_adapter()
 
 
 def _is_optional_text(annotation: Any) -> bool:
@@ -376,7 +291,7 @@ def _field_text(signature: type[dspy.Signature], name: str, value: Any) -> str:
     return str(format_field_value(signature.input_fields[name], value))
 
 
-def _demo_fields(demo: Any, plan: _Plan) -> dict[str, Any]:
+def _demo_fields(demo: Any, plan: Plan) -> dict[str, Any]:
     """A demo as plain fields: tools as names, whatever form a trace or a file gave them."""
     fields = dict(demo.items() if hasattr(demo, "items") else demo)
     if plan.tools_field in fields:
@@ -395,7 +310,7 @@ def tool_names(value: Any) -> list[str]:
     return [str(getattr(item, "name", None) or str(item).split(",", 1)[0]) for item in value]
 
 
-def _stray_call(sections: dict[str, str], plan: _Plan) -> dict[str, Any]:
+def _stray_call(sections: dict[str, str], plan: Plan) -> dict[str, Any]:
     """A call written in sections of its own (`next_tool_name`, `tool_args`), as other agents' formats have it."""
     name = next((sections[key] for key in ("next_tool_name", "tool_name", "tool") if sections.get(key)), "")
     args = next((sections[key] for key in ("next_tool_args", "tool_args", "args", "arguments") if key in sections), "")

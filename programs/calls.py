@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import dspy
@@ -69,7 +70,7 @@ def call_role(
     settings = dspy.settings
     lm = _model(predictor, role)
     seed = call_seed(settings.get("rollout_seed") or 0, role, index, round, attempt)
-    config = {"seed": seed, "rollout_id": seed, **(settings.get("decoding") or {})}
+    config = {"seed": seed, "rollout_id": seed, **_decoding(lm or getattr(predictor, "lm", None) or settings.lm)}
     record: dict[str, Any] = {}
     overrides: dict[str, Any] = {
         "adapter": adapter or text_adapter(),
@@ -103,6 +104,21 @@ def _model(predictor: Any, role: str) -> Any:
             "no language model is configured; call dspy.configure(lm=programs.lms.build_lm(...)) or pass role_models"
         )
     return own
+
+
+def _decoding(lm: Any) -> dict[str, Any]:
+    """The decoding in force; without what OpenAI's reasoning models refuse."""
+    decoding = dspy.settings.get("decoding") or {}
+    if decoding and _fixed_sampling(str(getattr(lm, "model", ""))):
+        return {name: value for name, value in decoding.items() if name not in ("temperature", "top_p")}
+    return decoding
+
+
+@lru_cache(maxsize=256)
+def _fixed_sampling(model: str) -> bool:
+    from dspy.clients.lm import _is_openai_reasoning_model
+
+    return _is_openai_reasoning_model(model)
 
 
 def _store_names(trace: list[Any] | None, predictor: Any, values: Mapping[str, Any]) -> None:

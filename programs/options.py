@@ -54,10 +54,10 @@ def program_from_args(
     A class of the user's own gets only the options that were given. Raises ConfigurationError.
     """
     options = program_options(args, environ)
+    if ":" in args.program and getattr(args, "max_turns", None) is None:
+        options.pop("max_turns", None)  # the variable speaks to our loops, not to foreign code
     if role_models:
         options["role_models"] = role_models
-    if ":" in args.program and os.environ.get(TURNS_VARIABLE) and getattr(args, "max_turns", None) is None:
-        options.pop("max_turns", None)  # the variable speaks to our loops, not to foreign code
     return build_program(args.program, **options)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import dspy
 
@@ -14,13 +14,23 @@ from programs.budget import QuestionBudget
 Result = TypeVar("Result")
 
 
-def _isolated(task: Callable[[], Result], budget: QuestionBudget | None, traced: bool) -> tuple[Result, list[Any]]:
-    overrides: dict[str, Any] = {"trace": [] if traced else None}
-    if budget is not None:
-        overrides["question_budget"] = budget
-    with dspy.context(**overrides):
-        result = task()
-        return result, dspy.settings.trace or []
+class _Job(Generic[Result]):
+    """One task with its own trace and its share of the budget; keeps what it returned or raised."""
+
+    def __init__(self, task: Callable[[], Result], budget: QuestionBudget | None, traced: bool) -> None:
+        self.task = task
+        self.overrides: dict[str, Any] = {"trace": [] if traced else None}
+        if budget is not None:
+            self.overrides["question_budget"] = budget
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with dspy.context(**self.overrides):
+                self.result = self.task()
+        except BaseException as error:
+            self.error = error
 
 
 def run_side_by_side(tasks: Sequence[Callable[[], Result]], *, deeper: bool = False) -> list[Result]:
@@ -37,23 +47,32 @@ def run_side_by_side(tasks: Sequence[Callable[[], Result]], *, deeper: bool = Fa
     shares: list[QuestionBudget | None] = [None] * len(tasks)
     if budget is not None:
         shares = list(budget.split(len(tasks), deeper=deeper))
-    jobs = [(task, share, parent_trace is not None) for task, share in zip(tasks, shares, strict=True)]
-    outcomes: list[tuple[Result, list[Any]]] = []
+    jobs = [_Job(task, share, parent_trace is not None) for task, share in zip(tasks, shares, strict=True)]
     try:
         if len(jobs) == 1:
-            outcomes.append(_isolated(*jobs[0]))
+            jobs[0].run()
         else:
-            with ThreadPoolExecutor(max_workers=len(jobs), thread_name_prefix="agent") as pool:
-                futures: list[Future] = [pool.submit(copy_context().run, _isolated, *job) for job in jobs]
-            outcomes.extend(future.result() for future in futures)
+            _run_threads(jobs)
     finally:
         if budget is not None:
             budget.join([share for share in shares if share is not None])
+    error = next((job.error for job in jobs if job.error is not None), None)
+    if error is not None:
+        raise error
     if parent_trace is not None:
-        for _, trace in outcomes:
-            for entry in trace:
+        for job in jobs:
+            for entry in job.overrides["trace"]:
                 append_trace(parent_trace, entry)
-    return [result for result, _ in outcomes]
+    return [job.result for job in jobs]
+
+
+def _run_threads(jobs: Sequence[_Job]) -> None:
+    # daemon threads: Ctrl-C ends the process without waiting for calls in flight
+    threads = [threading.Thread(target=copy_context().run, args=(job.run,), daemon=True, name="agent") for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def append_trace(trace: list[Any], entry: Any) -> None:

@@ -74,14 +74,19 @@ def _load(text: str) -> Any:
     except ValueError as error:
         reason = str(error)
     value = find_json(text)
-    if value is None or value == [] or (isinstance(value, list) and not all(isinstance(v, dict) for v in value)):
-        import json_repair
+    if not _looks_like_calls(value) and all(text.count(a) == text.count(b) for a, b in ("{}", "[]")):
+        import json_repair  # trailing commas, single quotes; never a reply that was cut off
 
-        start = min((i for i in (text.find("{"), text.find("[")) if i >= 0), default=-1)
-        value = json_repair.loads(text[start:]) if start >= 0 else None
-    if not isinstance(value, dict | list) or not value:
+        start = min((i for i in (text.find("{"), text.find("[")) if i >= 0), default=len(text))
+        value = json_repair.loads(text[start:])
+    if not _looks_like_calls(value):
         raise UnreadableReply(f"tool_calls is not valid JSON ({reason})")
     return value
+
+
+def _looks_like_calls(value: Any) -> bool:
+    items = value if isinstance(value, list) else [value]
+    return bool(items) and all(isinstance(item, dict) and item for item in items)
 
 
 def _as_calls(value: Any) -> dspy.ToolCalls:

@@ -11,10 +11,11 @@ import dspy
 from programs import loop_notes
 from programs.answers import as_answer_format, is_empty_answer, read_answer
 from programs.budget import CALLS_PER_AGENT, QuestionBudget
-from programs.calls import RoleModels, call_role, question_seed
+from programs.calls import RoleModels, question_seed
 from programs.errors import ConfigurationError
-from programs.masking import is_active, neutral_prediction
 from programs.prompts import PROMPT_SETS, instruction
+from programs.signatures import output_field
+from programs.stages import run_stage
 from programs.tool_loop import MAX_TURNS, LoopResult, ToolLoop
 from programs.tools import ToolList, prepare_tools
 
@@ -180,21 +181,9 @@ class Session:
         return loop.run(predictor, role=role, index=index, round=round, answer_format=self.form, **options)
 
     def call_stage(self, role: str, inputs: dict[str, str], *, index: int = 0, round: int = 1) -> LoopResult:
-        """One call of a role without tools, recorded as an agent; its last output field is the report or answer.
-
-        A reply that cannot be read is asked for again once; then its text is used. A masked role gives its
-        neutral value.
-        """
-        predictor = getattr(self.team, role)
-        result = LoopResult(role, index, round)
-        output = next(reversed(predictor.signature.output_fields))
-        if not is_active(role, index):
-            result.masked = True
-            prediction = neutral_prediction(predictor.signature)
-            result.report = prediction.get(output)
-        else:
-            _fill_stage(result, predictor, inputs, output)
-        if output == "answer":
+        """Call a role without tools (`programs.stages.run_stage`) and record it as an agent."""
+        result = run_stage(getattr(self.team, role), role=role, index=index, round=round, inputs=inputs)
+        if output_field(getattr(self.team, role).signature) == "answer":
             result.answer = read_answer(self.form, result.final_text) if result.final_text else None
         else:
             result.answer = result.final_text or None
@@ -214,7 +203,8 @@ class Session:
         """
         agents = self.agents
         answer = winner.answer if winner is not None else None
-        stops = [result.stopped for result in ([winner] if winner else []) + agents if result.stopped]
+        stops = [result.stopped for result in agents if result.stopped]
+        limits = [stop for stop in stops if stop.startswith("budget_")]
         return dspy.Prediction(
             answer="" if is_empty_answer(answer) else str(answer),
             final_text=winner.final_text if winner else "",
@@ -223,9 +213,10 @@ class Session:
             reports=reports if reports is not None else {},
             n_lm_calls=sum(result.n_lm_calls for result in agents),
             n_tool_calls=sum(result.n_tool_calls for result in agents),
+            n_delegations=sum(result.n_delegations for result in agents),
             exhausted=any(result.exhausted for result in agents),
             forced=any(result.forced for result in agents),
-            stopped=next((stop for stop in stops if stop.startswith("budget_")), stops[0] if stops else None),
+            stopped=limits[0] if limits else winner.stopped if winner else stops[0] if stops else None,
             parse_errors=sum(result.parse_errors for result in agents),
             tool_args_errors=sum(result.tool_args_errors for result in agents),
             truncated=sum(result.truncated for result in agents),
@@ -233,50 +224,6 @@ class Session:
             tool_calling=self.team.tool_calling,
             role_models=self.team.role_models.names(),
         )
-
-
-def _fill_stage(result: LoopResult, predictor: Any, inputs: dict[str, str], output: str) -> None:
-    from programs.errors import is_context_overflow
-    from programs.loop_notes import parse_problem
-    from programs.tool_calls import cut, error_text
-    from programs.tool_loop import final_text_of
-
-    step: dict[str, Any] = {"turn": 1, "thought": "", "calls": []}
-    result.steps.append(step)
-    inputs = dict(inputs)
-    for attempt in (1, 2):
-        result.n_lm_calls += 1
-        try:
-            reply = call_role(
-                predictor, role=result.role, index=result.index, round=result.round, attempt=attempt, inputs=inputs
-            )
-        except Exception as error:
-            if not is_context_overflow(error):
-                raise
-            result.error = {"kind": "context_overflow", "type": type(error).__name__, "message": error_text(error)}
-            result.stopped = "context_overflow"
-            inputs = {key: _shorten(value) for key, value in inputs.items()}
-            continue
-        result.turns += 1
-        result.truncated += reply.finish_reason == "length"
-        result.error = result.stopped = None
-        if reply.parse_error is None:
-            names = list(predictor.signature.output_fields)
-            step["thought"] = str(reply.prediction.get(names[0]) or "") if len(names) > 1 else ""
-            result.report = reply.prediction.get(output)
-            result.final_text = final_text_of(result.report)
-            return
-        result.parse_errors += 1
-        step["error"] = parse_problem(reply.parse_error)
-        result.final_text = final_text_of(reply.parse_error.lm_response)
-        result.report = result.final_text
-        step["reply"] = cut(result.final_text, 500)
-    if not result.final_text and result.stopped is None:
-        result.stopped = "no_answer"
-
-
-def _shorten(value: str, limit: int = 4000) -> str:
-    return value if len(value) <= limit else f"{value[: limit // 2]}\n[... left out ...]\n{value[-limit // 2 :]}"
 
 
 def _one_of(what: str, value: str, allowed: Sequence[str]) -> str:

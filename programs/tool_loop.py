@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import dspy
 
 from programs import loop_notes as notes
-from programs.adapter import adapter_for
 from programs.agent_tool import AgentTool
-from programs.answers import explicit_answer, is_empty_answer, read_answer, strip_think
+from programs.answers import explicit_answer, read_answer, strip_think
+from programs.arguments import cut
 from programs.calls import CallResult, call_role
 from programs.errors import is_context_overflow
+from programs.loop_result import LoopResult, final_text_of, is_nothing
 from programs.masking import is_active, neutral_value
+from programs.native_adapter import adapter_for
 from programs.parallel import run_side_by_side
 from programs.rendering import fit_blocks, render_step
 from programs.signatures import output_field
-from programs.tool_calls import RESULT_CHARS, Observation, cut, error_text, execute_call
+from programs.tool_calls import RESULT_CHARS, Observation, error_text, execute_call
 from programs.tools import ToolList, prepare_tools
+
+logger = logging.getLogger(__name__)
 
 MAX_TURNS = 9
 CONTEXT_CHARS = 60_000
@@ -29,57 +33,6 @@ REPEATS = 3  # identical calls with identical results before a nudge, and unread
 OVERFLOW_RETRIES = 2
 _FINISH_NAMES = frozenset({"finish", "submit", "final_answer", "finalanswer", "answer", "done", "report", "respond"})
 _FINISH_KEYS = ("answer", "final_answer", "report", "result", "response", "value", "text", "output")
-
-
-@dataclass
-class LoopResult:
-    """What one run of the loop gave.
-
-    `answer`: extracted answer (or the report), None when there is none; `final_text`: the final message as
-    written; `last_tool_result`: the last tool result before it, as the model saw it; `steps`: JSON-safe turns;
-    `exhausted`: the turns were used up; `forced`: the final call was made; `stopped`: why the loop ended
-    without a final message (`turns`, `no_answer`, `budget_calls` ...), None when it ended with one;
-    `error`: {kind, type, message} when the final call itself failed for a reason that is no infrastructure.
-    """
-
-    role: str
-    index: int = 0
-    round: int = 1
-    answer: Any = None
-    final_text: str = ""
-    last_tool_result: str = ""
-    steps: list[dict[str, Any]] = field(default_factory=list)
-    n_lm_calls: int = 0
-    n_tool_calls: int = 0
-    turns: int = 0
-    exhausted: bool = False
-    forced: bool = False
-    stopped: str | None = None
-    parse_errors: int = 0
-    tool_args_errors: int = 0
-    truncated: int = 0
-    masked: bool = False
-    error: dict[str, str] | None = None
-    report: Any = None
-    tool_names: dict[str, str] = field(default_factory=dict)
-
-    def record(self) -> dict[str, Any]:
-        """The agent's entry in a prediction's trajectory; plain JSON."""
-        plain = {
-            key: getattr(self, key)
-            for key in (
-                "final_text", "last_tool_result", "n_lm_calls", "n_tool_calls", "turns", "exhausted", "forced",
-                "stopped", "parse_errors", "tool_args_errors", "truncated",
-            )
-        }  # fmt: skip
-        record = {"agent": {"role": self.role, "index": self.index, "round": self.round}, "steps": self.steps, **plain}
-        if self.masked:
-            record["masked"] = True
-        if self.error:
-            record["error"] = self.error
-        if self.tool_names:
-            record["tool_names"] = self.tool_names
-        return record
 
 
 class ToolLoop:
@@ -198,7 +151,7 @@ class _Run:
         calls, handed_in = self.take_finish(calls)
         final = handed_in if handed_in is not None else final
         step = self.new_step(prediction.get("thought"), reply)
-        has_final = not _is_nothing(final)
+        has_final = not is_nothing(final)
         keys = [(call.name, _args_key(call.args)) for call in calls]
         if calls and not (has_final and all(key in self.known_calls for key in keys)):
             self.run_calls(step, calls, keys)
@@ -213,8 +166,7 @@ class _Run:
 
     def wants_call(self) -> bool:
         """True once, when a call is required, possible, and none was made."""
-        options, result = self.options, self.result
-        return options.require_call and bool(self.tools) and not (result.n_tool_calls or self.asked_for_call)
+        return self.options.require_call and bool(self.tools) and not (self.known_calls or self.asked_for_call)
 
     def take_finish(self, calls: list[Any]) -> tuple[list[Any], Any]:
         """Calls without an invented `finish`-like tool, and the answer that its arguments hold (None without one)."""
@@ -272,9 +224,11 @@ class _Run:
             text = cut(observed[i].text, self.options.context_chars)
             kind = observed[i].kind
             step["calls"].append({"name": call.name, "args": call.args, "result": text, "kind": kind})
-            self.result.n_tool_calls += 1
             self.result.tool_args_errors += kind == "arguments"
-            if i not in agents:
+            if i in agents:
+                self.result.n_delegations += 1
+            else:
+                self.result.n_tool_calls += 1
                 self.result.last_tool_result = text
             self.known_calls.add(key)
             self.seen[(*key, text)] += 1
@@ -318,7 +272,10 @@ class _Run:
                 if attempt == OVERFLOW_RETRIES or not self.blocks:
                     return None
                 continue
-            self.result.truncated += reply.finish_reason == "length"
+            if reply.finish_reason == "length":
+                if not self.result.truncated:
+                    logger.warning("a reply of %s was cut off at the token limit (--max-tokens)", self.result.role)
+                self.result.truncated += 1
             return reply
         return None
 
@@ -343,9 +300,9 @@ class _Run:
         else:
             step["thought"] = str(reply.prediction.get("thought") or "")
             final = reply.prediction.get(self.output)
-            if _is_nothing(final):
+            if is_nothing(final):
                 _, final = self.take_finish(list(getattr(reply.prediction.tool_calls, "tool_calls", None) or []))
-            if not _is_nothing(final):
+            if not is_nothing(final):
                 self.accept(final, reply.prediction.get("report"))
         self.result.steps.append(step)
 
@@ -360,22 +317,6 @@ class _Run:
     def close_step(self, step: dict[str, Any]) -> None:
         self.result.steps.append(step)
         self.blocks.append(render_step(step))
-
-
-def _is_nothing(final: Any) -> bool:
-    return is_empty_answer(final) or bool(getattr(final, "is_empty", False))
-
-
-def final_text_of(final: Any) -> str:
-    """A final output (text, None, or a typed report) as the text that was written."""
-    if final is None:
-        return ""
-    if isinstance(final, str):
-        return strip_think(final).strip()
-    raw = getattr(final, "raw", None)
-    if isinstance(raw, str) and raw:
-        return raw
-    return json.dumps(final.format() if hasattr(final, "format") else final, ensure_ascii=False, default=str)
 
 
 def _args_key(args: dict[str, Any]) -> str:
