@@ -57,10 +57,10 @@ def hub_rows(file: HubFile, columns: Sequence[str], *, dataset: str) -> list[Row
         ) from None
 
 
-def file_rows(path: str, columns: Sequence[str]) -> list[Row]:
+def file_rows(path: str, columns: Sequence[str], *, allow_empty: bool = False) -> list[Row]:
     """The rows of a JSON-lines, JSON-list or parquet file, with the columns that are there of `columns`.
 
-    Raises ConfigurationError for a file that is missing or of another form, naming the line.
+    Raises ConfigurationError for a file that is missing, without rows or of another form, naming the line.
     """
     file = Path(path).expanduser()
     if not file.is_file():
@@ -68,7 +68,7 @@ def file_rows(path: str, columns: Sequence[str]) -> list[Row]:
     if file.suffix == ".parquet":
         return list(_parquet_rows(file, columns))
     rows = list(_json_rows(file))
-    if not rows:
+    if not rows and not allow_empty:
         raise ConfigurationError(f"{file.name} holds no rows")
     return [{name: row[name] for name in columns if name in row} for row in rows]
 

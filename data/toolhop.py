@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -36,6 +37,8 @@ FIELDS = (
 )  # fmt: skip
 SCENARIOS = ("free", "mandatory", "direct")
 _MIN_RESULT_CHARS = 100
+_HUB_TIMEOUT_S = 20
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 ANSWER_FORM = (
     "A date as YYYY-MM-DD, a name as Firstname Lastname, a number in digits without leading zeros. "
@@ -134,7 +137,8 @@ def load(
         raise ConfigurationError("--split-from-file draws splits of a file: give it with --data-file")
     scenario = scenario or "free"
     budget = result_budget(tool_result_budget)
-    rows, origin = sample_rows(data_file) if sample else read_rows(data_file)
+    rows, origin = read_raw_rows(name, data_file)
+    rows = [_checked(row, number, origin["data_file"]) for number, row in enumerate(rows)]
     choice = choose_rows(
         rows,
         lambda row: row["id"],
@@ -148,6 +152,8 @@ def load(
         source=Path(data_file).name if data_file else f"the rows of {name}",
     )
     refusal, walls, notices = _permission(sample, scenario)
+    if "hub" in origin and not origin["published_file"]:
+        notices.append(f"{origin['hub']} at {origin['revision']} is not the published file: results may differ")
     form = AnswerFormat(
         text=f"{ANSWER_FORM}\n{MANDATORY}" if scenario == "mandatory" else ANSWER_FORM,
         extract=extract_answer,
@@ -174,40 +180,43 @@ def load(
     return ToolHopTask(name, examples, config, labels, refusal, notices)
 
 
-def read_rows(data_file: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Rows of a file in the original format, or of the hub at the pinned revision, and where they come from."""
+def read_raw_rows(name: str, data_file: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Rows as they are written, and where they come from: the packaged sample, a file in the original format,
+    or the hub at the pinned revision (`TOOLHOP_REVISION` names another one)."""
+    if name == "toolhop-sample":
+        if data_file:
+            raise ConfigurationError("toolhop-sample is packaged: use --dataset toolhop with --data-file")
+        path = str(resources.files("data.samples").joinpath(SAMPLE_FILE))
+        return file_rows(path, FIELDS), {"data_file": SAMPLE_FILE, "data_sha256": file_hash(path)}
     origin: dict[str, Any]
     if data_file:
         path, origin = data_file, {"data_file": data_file}
     else:
         hub = HubFile(HUB.repo, os.environ.get(REVISION_VARIABLE, "").strip() or HUB.revision, HUB.path)
-        path, origin = _hub_file(hub), {"hub": hub.repo, "revision": hub.revision, "hub_file": hub.path}
-    rows = [_checked(row, number, path) for number, row in enumerate(file_rows(path, FIELDS))]
+        path, commit = _hub_file(hub)
+        origin = {"hub": hub.repo, "revision": commit, "data_file": hub.path}
+    rows = file_rows(path, FIELDS, allow_empty=True)
     origin["data_sha256"] = file_hash(path)
     origin["published_file"] = origin["data_sha256"] == PUBLISHED_SHA256
-    if not data_file and not origin["published_file"]:
-        logger.warning("%s at %s is not the published file: results may differ", HUB.repo, origin["revision"])
     return rows, origin
 
 
-def sample_rows(data_file: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Rows of the packaged sample."""
-    if data_file:
-        raise ConfigurationError("toolhop-sample is packaged: use --dataset toolhop with --data-file")
-    path = str(resources.files("data.samples").joinpath(SAMPLE_FILE))
-    return file_rows(path, FIELDS), {"data_file": SAMPLE_FILE, "data_sha256": file_hash(path)}
+def _hub_file(hub: HubFile) -> tuple[str, str]:
+    """(path in the hub's local cache, commit): downloaded where needed, from the cache alone when it is there.
 
-
-def _hub_file(hub: HubFile) -> str:
-    """The file in the hub's local cache, downloaded where needed.
-
-    Its `tools` are an object with other keys in every row, which no Arrow schema of `datasets` can hold, so the
-    file is fetched as it is by `huggingface_hub`, the client under `datasets`.
+    The file's `tools` are an object with other keys in every row, which no Arrow schema of `datasets` can hold,
+    so it is fetched as it is by `huggingface_hub`, the client under `datasets`.
     """
     try:
-        from huggingface_hub import hf_hub_download
+        from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
 
-        return str(hf_hub_download(hub.repo, hub.path, repo_type="dataset", revision=hub.revision))
+        cached = try_to_load_from_cache(hub.repo, hub.path, repo_type="dataset", revision=hub.revision)
+        if isinstance(cached, str) and _COMMIT.fullmatch(hub.revision):
+            return cached, hub.revision
+        # one plain request first: a download tries for half a minute before it says that there is no network
+        info = HfApi().repo_info(hub.repo, repo_type="dataset", revision=hub.revision, timeout=_HUB_TIMEOUT_S)
+        commit = info.sha or hub.revision
+        return str(hf_hub_download(hub.repo, hub.path, repo_type="dataset", revision=commit)), commit
     except Exception as error:  # offline, gated, moved: the remedy is the same
         logger.debug("cannot load %s", hub.uri, exc_info=True)
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

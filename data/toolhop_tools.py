@@ -213,7 +213,8 @@ def _best_homes(
         pairs = list(zip(places, chosen, strict=True))
         return sum(fit[pair] for pair in pairs), sum(i == j for i, j in pairs)
 
-    return list(max(permutations(homes, len(places)), key=quality))
+    best: tuple[int, ...] = max(permutations(homes, len(places)), key=quality)
+    return [*best]
 
 
 def _fit(schema: Mapping[str, Any], name: str, source: str) -> float:
