@@ -115,7 +115,7 @@ class FlowEngine:
 
     @property
     def lm(self) -> dspy.LM:
-        return dspy.LM("fake/flow", engine=self, cache=False)
+        return dspy.LM("fake/flow", engine=self, cache=False, num_retries=0)
 
     def of(self, role: str, index: int | None = None, round: int | None = None) -> list[Call]:
         """Calls of a role (of one agent, of one round) in the order in which that agent made them."""
