@@ -9,6 +9,8 @@ from typing import Any
 
 import dspy
 
+_TYPE_NAMES = ("string", "boolean", "integer", "number", "array", "object", "null")
+
 
 def check_arguments(tool: dspy.Tool, args: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """A problem for the model to read ('' when there is none) and the arguments, losslessly coerced."""
@@ -36,8 +38,7 @@ def check_arguments(tool: dspy.Tool, args: dict[str, Any]) -> tuple[str, dict[st
 
 def coerce(value: Any, schema: Mapping[str, Any]) -> Any:
     """Lossless changes only: "7" and 7.0 to 7, "true" to True, 7 to 7.0 or "7", where the schema asks for it."""
-    types = schema.get("type")
-    wanted = {types} if isinstance(types, str) else set(types or ())
+    wanted = _types(schema)
     if not wanted or _is_of(value, wanted):
         return value
     if isinstance(value, str):
@@ -54,6 +55,15 @@ def coerce(value: Any, schema: Mapping[str, Any]) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and wanted == {"string"}:
         return str(value)
     return value
+
+
+def _types(schema: Mapping[str, Any]) -> set[str]:
+    """JSON types that a schema names, also through `anyOf` (how Python's optional arguments are described)."""
+    types = schema.get("type")
+    named = {types} if isinstance(types, str) else set(types or ())
+    for part in schema.get("anyOf") or ():
+        named |= _types(part) if isinstance(part, Mapping) else set()
+    return named
 
 
 def _as_whole(value: Any) -> Any:
@@ -93,15 +103,15 @@ def _schema_problem(value: Any, schema: Mapping[str, Any]) -> str:
         return ""
     if error is None:
         return ""
-    if error.validator == "type" and not error.absolute_path:
-        expected = error.validator_value
-        expected = expected if isinstance(expected, str) else " or ".join(expected)
-        return f"expected {expected}, got {_describe(value)}"
+    wanted = _types(schema)
+    if wanted and not error.absolute_path and not _is_of(value, wanted):
+        order = [name for name in _TYPE_NAMES if name in wanted]
+        return f"expected {' or '.join(order)}, got {_describe(value)}"
     return cut(error.message, 300)
 
 
 def _describe(value: Any) -> str:
-    names = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+    names = dict(zip((str, bool, int, float, list, dict), _TYPE_NAMES, strict=False))
     shown = json.dumps(value, ensure_ascii=False, default=str)
     return f"{names.get(type(value), 'null')} {cut(shown, 80)}"
 

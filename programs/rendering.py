@@ -38,7 +38,7 @@ def fit_blocks(blocks: Sequence[str], limit: int, closing: str = "") -> str:
     """
     blocks = [block for block in blocks if block]
     tail = [closing] if closing else []
-    if sum(map(len, blocks)) + len(blocks) + len(closing) <= limit:
+    if not blocks or sum(map(len, blocks)) + len(blocks) + len(closing) <= limit:
         return "\n".join([*blocks, *tail]) or NOTHING_YET
     room = max(0, limit - len(closing) - 60)
     head, rest = blocks[0], blocks[1:]

@@ -35,14 +35,15 @@ def execute_call(tools: ToolList, name: str, args: dict[str, Any], *, limit: int
     tool = tools.find(name)
     if tool is None:
         return Observation(f"an error occurred when calling {name}: unknown tool", "arguments")
-    if set(args) == {UNPARSED} and UNPARSED not in (tool.args or {}):
-        why = _why_unparsed(args[UNPARSED])
-        return Observation(f"an error occurred when parsing arguments for {name}: {why}", "arguments")
+    unparsed = set(args) == {UNPARSED} and UNPARSED not in (tool.args or {})
     try:
         call_json = getattr(tool, "call_json", None)
         if call_json is not None:
-            result = call_json(args)
+            result = call_json(args[UNPARSED] if unparsed else args)
             return Observation(str(result), getattr(result, "kind", "ok"))
+        if unparsed:
+            why = _why_unparsed(args[UNPARSED])
+            return Observation(f"an error occurred when parsing arguments for {name}: {why}", "arguments")
         problem, args = check_arguments(tool, args)
         if problem:
             return Observation(f"an error occurred when calling {name}: {problem}", "arguments")

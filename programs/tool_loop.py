@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 MAX_TURNS = 9
 CONTEXT_CHARS = 60_000
+MIN_CONTEXT_CHARS = 500
 REPEATS = 3  # identical calls with identical results before a nudge, and unreadable replies in a row before the end
 OVERFLOW_RETRIES = 2
 _FINISH_NAMES = frozenset({"finish", "submit", "final_answer", "finalanswer", "answer", "done", "report", "respond"})
@@ -268,7 +269,7 @@ class _Run:
                 if not is_context_overflow(error):
                     raise
                 self.overflow = error
-                self.limit = min(self.limit, len(trajectory)) // 3
+                self.limit = max(MIN_CONTEXT_CHARS, min(self.limit, len(trajectory)) // 3)
                 if attempt == OVERFLOW_RETRIES or not self.blocks:
                     return None
                 continue
