@@ -52,11 +52,12 @@ class Evaluator:
     threads: int = 16
     decoding: dict[str, Any] | None = None
     question_timeout: float | None = 600.0
-    max_errors: float = 0.1
+    max_errors: float | int | None = 0.1
     pauses: Sequence[float] = (1.0, 4.0)
     train_ids: frozenset[str] = frozenset()
     replay: ReplayCache = field(default_factory=ReplayCache)
     journal: Journal = field(default_factory=Journal)
+    record_lost: bool = True  # record unusable rows as well: decisions were made on them
     on_batch: Callable[[Candidate, list[Row]], None] | None = None
     usage: list[dict[str, dict[str, Any]]] = field(default_factory=list)  # per run: role -> tokens, calls, money
 
@@ -66,6 +67,7 @@ class Evaluator:
         self._finished = 0
         self._lost = 0
         self._lost_in_a_row = 0
+        self._lost_records: list[dict[str, Any]] = []
 
     def __call__(
         self,
@@ -85,7 +87,7 @@ class Evaluator:
         """
         n = len(rows)
         granted = n if not charge else (n * self.ledger.try_charge(n) if whole else self.ledger.reserve(n))
-        first, self._order = self._order, self._order + granted
+        self._order += granted
         done: dict[int, _Run] = {}
         try:
             self._run_batch(candidate, list(enumerate(rows[:granted])), active, want_trace, done)
@@ -93,11 +95,6 @@ class Evaluator:
             if charge:
                 self.ledger.settle(granted, sum((run.price(self.ledger.price) for run in done.values()), Fraction(0)))
                 self.ledger.count("rollouts", sum(run.row.usable for run in done.values()))
-        for index, run in sorted(done.items()):
-            # Written after the batch has passed the error watch: a decision made on a lost row must be found again by
-            # a resumed job, a dead endpoint must not.
-            if not run.row.usable and run.record is not None:
-                self.journal.append({**run.record, "order": first + index})
         result = [done[index].row for index in sorted(done)]
         if self.on_batch is not None:
             self.on_batch(candidate, result)
@@ -246,17 +243,36 @@ class Evaluator:
         for by_role in run.usage:
             self.usage.append(by_role)
             for part in by_role.values():
-                ledger.pay(part.get("usd_billed"), part.get("lm_calls", 0))
-        if run.record is not None and run.row.usable:
-            self.journal.append({**run.record, "order": order})
+                ledger.pay(part.get("usd_billed"), part.get("lm_calls", 0), rollout=True)
+        if run.record is None:
+            return
+        record = {**run.record, "order": order}
+        if not run.row.usable:
+            self._lost_records.append(record)
+            return
+        if run.executed:
+            self._record_lost()
+        self.journal.append(record)
+
+    def _record_lost(self) -> None:
+        """Record the rows that were lost before a call succeeded again.
+
+        Decisions were made on them, which a resumed job must find again; rows lost to an endpoint that stays dead are
+        run again instead.
+        """
+        for record in self._lost_records if self.record_lost else ():
+            self.journal.append(record)
+        self._lost_records.clear()
 
     def _watch(self, row: Row) -> None:
         """Raise `EndpointDown` once the share of lost rollouts, or a run of them, says that nothing will come."""
         self._finished += 1
         self._lost += not row.usable
         self._lost_in_a_row = 0 if row.usable else self._lost_in_a_row + 1
-        share = self._lost / self._finished
-        if self._lost_in_a_row >= DEAD_AFTER or (self._lost >= DEAD_AFTER and share > self.max_errors):
+        limit = self.max_errors
+        if isinstance(limit, float) and limit < 1:
+            limit = max(limit * self._finished, DEAD_AFTER - 1)
+        if self._lost_in_a_row >= DEAD_AFTER or (limit is not None and self._lost > limit):
             error = row.error or {"type": "error", "message": "unknown", "kind": "infrastructure"}
             raise EndpointDown(
                 f"{self._lost} of {self._finished} rollouts failed, the last with {error['type']}: {error['message']}",

@@ -36,14 +36,18 @@ class BudgetLedger:
     partial re-execution is credited. Counters are in `counts`; `spent` is what the cap is compared with.
     """
 
-    def __init__(self, rollouts: int, *, max_usd: float | None = None, price: Price = "full") -> None:
+    def __init__(
+        self, rollouts: int, *, max_usd: float | None = None, price: Price = "full", later_rollouts: int = 0
+    ) -> None:
         if rollouts < 0:
             raise ConfigurationError(f"a budget cannot be negative: {rollouts}")
         self.limit = int(rollouts)
         self.max_usd = max_usd
         self.price: Price = price
+        self.later_rollouts = later_rollouts
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTERS, 0))
         self._usd = Fraction(0)  # exact, so that the order of threads does not show
+        self._usd_rollouts = Fraction(0)
         self.unpriced_calls = 0
         self._spent = Fraction(0)
         self._reserved = 0
@@ -67,7 +71,11 @@ class BudgetLedger:
 
     @property
     def out_of_money(self) -> bool:
-        return self.max_usd is not None and self.usd >= self.max_usd
+        """The money cap is reached, with what validation and test will take at the average price so far."""
+        if self.max_usd is None:
+            return False
+        runs = self.counts["rollouts"] or 1
+        return float(self._usd + self._usd_rollouts * self.later_rollouts / runs) >= self.max_usd
 
     def _free(self) -> int:
         if self.out_of_money:
@@ -106,13 +114,16 @@ class BudgetLedger:
         with self._lock:
             self.counts[counter] += n
 
-    def pay(self, usd: float | None, calls: int = 1) -> None:
-        """Book the price of `calls` model calls; None means that it is unknown (counted, never taken for 0)."""
+    def pay(self, usd: float | None, calls: int = 1, *, rollout: bool = False) -> None:
+        """Book the price of `calls` model calls (of a `rollout` or not); None means unknown: counted, never taken
+        for 0.
+        """
         with self._lock:
             if usd is None:
                 self.unpriced_calls += calls
             else:
                 self._usd += Fraction(usd)
+                self._usd_rollouts += Fraction(usd) if rollout else 0
 
     def snapshot(self) -> dict[str, Any]:
         """JSON-safe state for logs and results."""

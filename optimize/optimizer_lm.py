@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -96,19 +97,18 @@ class RecordedLM(dspy.BaseLM):
         options = {**self.kwargs, **kwargs}
         key = desk.key(digest(self.model, jsonable(prompt), jsonable(messages), jsonable(options)))
         record = desk.journal.take(key)
+        if record is None:
+            if desk.ledger.out_of_money:
+                raise StopSearch("money")
+            tape, scratch, seed = Tape(role=kind), UsageMeter(), call_seed(desk.seed, key)
+            agent = {"role": kind, "index": 0, "round": 0}
+            with dspy.context(usage_meter=scratch, usage_tracker=scratch, agent=agent), tape.recording():
+                outputs = self._ask(prompt, messages, {"seed": seed, "rollout_id": seed, **options})
+            record = {"key": key, "kind": kind, "outputs": jsonable(outputs), "usage": tape.calls}
+            desk.journal.append(record)
         meter = UsageMeter()
-        with dspy.context(usage_meter=meter, usage_tracker=meter, agent={"role": kind, "index": 0, "round": 0}):
-            if record is None:
-                if desk.ledger.out_of_money:
-                    raise StopSearch("money")
-                tape = Tape()
-                seed = call_seed(desk.seed, key)
-                with tape.recording():
-                    outputs = self._ask(prompt, messages, {"seed": seed, "rollout_id": seed, **options})
-                record = {"key": key, "kind": kind, "outputs": jsonable(outputs), "usage": tape.calls}
-                desk.journal.append(record)
-            else:
-                Tape(record["usage"]).play(cached=None)
+        with dspy.context(usage_meter=meter):
+            Tape(record["usage"]).play(cached=None)
         self._book(kind, meter)
         return record["outputs"]
 
@@ -121,7 +121,10 @@ class RecordedLM(dspy.BaseLM):
             desk.prompts.append(str(prompt) if messages is None else "\n".join(str(m["content"]) for m in messages))
         for pause in (*desk.pauses, None):
             try:
-                return self.inner(prompt, messages=messages, **options)
+                with warnings.catch_warnings():
+                    # The messages are an adapter's, handed on; DSPy's advice is for callers that write their own.
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    return self.inner(prompt, messages=messages, **options)
             except Exception as error:
                 if not is_infrastructure(error):
                     raise

@@ -162,14 +162,14 @@ class ReplayCache:
                 self._entries.setdefault(key, record)
 
     def fetch(
-        self, signature: type[dspy.Signature], key: str, call: Callable[[], dspy.Prediction]
+        self, name: str, signature: type[dspy.Signature], key: str, call: Callable[[], dspy.Prediction]
     ) -> tuple[dspy.Prediction, bool]:
         """(prediction, whether it came without a call): from memory, from the journal, else by `call()`."""
         with self._single_flight(key):
             entry = self._recall(signature, key)
             if entry is not None:
                 return entry.answer(), True
-            tape = Tape()
+            tape = Tape(role=name)
             try:
                 with tape.recording():
                     prediction = call()
@@ -180,13 +180,13 @@ class ReplayCache:
             return prediction, False
 
     async def afetch(
-        self, signature: type[dspy.Signature], key: str, call: Callable[[], Awaitable[dspy.Prediction]]
+        self, name: str, signature: type[dspy.Signature], key: str, call: Callable[[], Awaitable[dspy.Prediction]]
     ) -> tuple[dspy.Prediction, bool]:
         """`fetch` for `acall`; equal calls that overlap in one event loop are each executed."""
         entry = self._recall(signature, key)
         if entry is not None:
             return entry.answer(), True
-        tape = Tape()
+        tape = Tape(role=name)
         try:
             with tape.recording():
                 prediction = await call()
@@ -255,8 +255,9 @@ class _Node:
             scope.requests[id(prediction)] = Request.current(self.name, kwargs)
         return prediction
 
-    def _identity(self, kwargs: dict[str, Any]) -> tuple[type[dspy.Signature], str]:
-        return kwargs.get("signature", self.predictor.signature), self.cache.key(self.predictor, self.name, kwargs)
+    def _identity(self, kwargs: dict[str, Any]) -> tuple[str, type[dspy.Signature], str]:
+        signature = kwargs.get("signature", self.predictor.signature)
+        return self.name, signature, self.cache.key(self.predictor, self.name, kwargs)
 
     def _neutral(self, kwargs: dict[str, Any]) -> dspy.Prediction:
         prediction = neutral_prediction(kwargs.get("signature", self.predictor.signature))

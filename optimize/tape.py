@@ -14,10 +14,14 @@ _RECORDED = ("prompt_tokens", "completion_tokens", "cost", "finish_reason")
 
 
 class Tape:
-    """The model calls of one predictor call, as JSON-safe dicts without times (`calls`)."""
+    """The model calls of one predictor call, as JSON-safe dicts without times (`calls`).
 
-    def __init__(self, calls: list[dict[str, Any]] | None = None) -> None:
+    `role`: whose calls they are where the program does not say so.
+    """
+
+    def __init__(self, calls: list[dict[str, Any]] | None = None, role: str = "") -> None:
         self.calls: list[dict[str, Any]] = list(calls or [])
+        self.role = role
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -27,7 +31,7 @@ class Tape:
         if meter is None and tracker is None:
             yield
             return
-        tee = _Tee(meter if meter is not None else tracker, self.calls)
+        tee = _Tee(meter if meter is not None else tracker, self.calls, self.role)
         # One object for both keys where they were one: models that report to the meter rely on it.
         keys = {"usage_meter": meter, "usage_tracker": tracker}
         with dspy.context(**{key: None if present is None else tee for key, present in keys.items()}):
@@ -50,9 +54,10 @@ class Tape:
 class _Tee:
     """Stands before a usage meter and copies its reports; a usage tracker of DSPy as well."""
 
-    def __init__(self, meter: Any, calls: list[dict[str, Any]]) -> None:
+    def __init__(self, meter: Any, calls: list[dict[str, Any]], role: str) -> None:
         self._meter = meter
         self._calls = calls
+        self._role = role
         self._lock = threading.Lock()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Tee:
@@ -63,11 +68,11 @@ class _Tee:
 
     def record_call(self, **call: Any) -> Any:
         with self._lock:
-            self._calls.append({k: call[k] for k in _KEPT if call.get(k) is not None})
+            self._calls.append({"role": self._role, **{k: call[k] for k in _KEPT if call.get(k) is not None}})
         return self._meter.record_call(**call)
 
     def add_usage(self, model: str, usage: dict[str, Any]) -> None:
         tokens = {k: int(usage.get(k) or 0) for k in ("prompt_tokens", "completion_tokens")}
         with self._lock:
-            self._calls.append({"model": model, **tokens})
+            self._calls.append({"role": self._role, "model": model, **tokens})
         self._meter.add_usage(model, usage)

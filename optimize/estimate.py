@@ -1,0 +1,78 @@
+"""What a job will take, before it spends anything: rollouts, model calls, tokens, money.
+
+Before the pre-flight the calls per rollout are a guess from the program's shape and the tokens an assumption, and
+both are named so; after it they are extrapolated from one measured row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from optimize.context import SearchContext
+from optimize.methods.base import Method
+
+LOOP_CALLS = 4  # typical requests of one tool loop
+PROMPT_TOKENS, REPLY_TOKENS = 2000, 150  # of one call with a handful of tools
+OPTIMIZER_TOKENS = 4000  # of one call of the optimizer's model
+
+
+def estimate(
+    method: Method, context: SearchContext, n_test: int, measured: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """JSON-safe estimate of a whole job. `measured`: the row of the pre-flight (`n_lm_calls`, tokens,
+    `usd_without_cache`).
+    """
+    search = context.ledger.limit
+    after = 2 * len(context.validation) + 2 * n_test
+    rollouts = search + after
+    calls = measured["n_lm_calls"] if measured else typical_calls(context)
+    tokens = (
+        (measured["prompt_tokens"] + measured["completion_tokens"])
+        if measured
+        else calls * (PROMPT_TOKENS + REPLY_TOKENS)
+    )
+    usd = measured.get("usd_without_cache") if measured else None
+    optimizer_calls = method.expected_calls(context) if method.needs_optimizer_model else 0
+    return {
+        "basis": "one measured row" if measured else "assumed: no model was called",
+        "rollouts_search": search,
+        "rollouts_validation_and_test": after,
+        "model_calls": rollouts * calls,
+        "optimizer_model_calls": optimizer_calls,
+        "tokens": rollouts * tokens + optimizer_calls * OPTIMIZER_TOKENS,
+        "usd_task_model": None if usd is None else round(rollouts * usd, 4),
+        "minimum_budget": method.minimum_budget(context),
+        "advised_budget": method.advised_budget(context),
+    }
+
+
+def typical_calls(context: SearchContext) -> int:
+    """Model calls of one rollout, roughly: a loop per agent that has tools, one call per other role, rounds counted."""
+    program = context.program
+    rounds = getattr(program, "rounds", None) or 1
+    graph = context.roles.graph
+    total = 0
+    for name, predictors in context.roles.predictors.items():
+        count = graph.counts.get(name, 1) if graph is not None else 1
+        for predictor in predictors:
+            signature = dict(program.named_predictors())[predictor].signature
+            total += count * (LOOP_CALLS if "tools" in signature.input_fields else 1)
+    return total * (rounds if graph is None or graph.is_tied(context.roles.names[0]) else 1)
+
+
+def estimate_lines(numbers: Mapping[str, Any]) -> list[str]:
+    """The estimate for a terminal."""
+    usd = numbers["usd_task_model"]
+    lines = [
+        f"estimate ({numbers['basis']}): up to {numbers['rollouts_search']} rollouts of search and "
+        f"{numbers['rollouts_validation_and_test']} of validation and test, about "
+        f"{numbers['model_calls']:,} model calls and {numbers['optimizer_model_calls']:,} optimizer-model calls, "
+        f"{numbers['tokens']:,} tokens, " + ("price n/a" if usd is None else f"${usd:.2f} for the task model")
+    ]
+    if numbers["rollouts_search"] < numbers["advised_budget"]:
+        lines.append(
+            f"note: a budget of {numbers['rollouts_search']} allows few proposals; "
+            f"at least {numbers['advised_budget']} is advised"
+        )
+    return lines

@@ -1,0 +1,132 @@
+"""Optimize a program: `python -m optimize.run --method mipro`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from optimize.options import build_parser, default_folder, job_from_args
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run what the flags say; the exit status. User mistakes are one line on stderr."""
+    args = build_parser().parse_args(argv)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO if args.verbose else logging.WARNING,
+        format="%(levelname)s %(name)s: %(message)s",
+    )
+    try:
+        return run(args)
+    except KeyboardInterrupt:
+        print("interrupted; everything paid for is on disk, --resume goes on", file=sys.stderr)
+        return 130
+    except ValueError as error:
+        if not _is_user_error(error):
+            raise
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run, resume or estimate one job."""
+    from optimize.phases import run_job
+    from optimize.result import result_lines
+    from optimize.stops import JobInterrupted, ProgramBug
+
+    if args.resume and args.overwrite:
+        raise _mistake("--resume and --overwrite exclude each other")
+    job = job_from_args(args)
+    notify = _notifier(args)
+    if job.method.needs_optimizer_model and not args.reflection_model and not job.settings["embedded"]:
+        notify(f"no --reflection-model: {job.settings['model']} proposes its own prompts")
+    for notice in getattr(job.splits["train"], "notices", None) or ():
+        notify(notice)
+    if args.dry_run:
+        return dry_run(args, job)
+    folder = default_folder(args, job)
+    try:
+        result = run_job(job, folder, phase=args.phase, resume=args.resume, overwrite=args.overwrite, notify=notify)
+    except JobInterrupted as error:
+        print(f"interrupted: {error}", file=sys.stderr)
+        print(f"everything paid for is in {folder}; the same command with --resume goes on", file=sys.stderr)
+        return 1
+    except ProgramBug as error:
+        traceback.print_exception(error.__cause__ or error)
+        print(f"stopped by a bug in the program or the metric: {error}", file=sys.stderr)
+        return 3
+    return _show(args, folder, result, result_lines)
+
+
+def dry_run(args: argparse.Namespace, job: Any) -> int:
+    """Print what the job would take; no model is called and nothing is written."""
+    from optimize.estimate import estimate, estimate_lines
+    from optimize.phases import search_context
+    from optimize.search import check_budget
+
+    context = search_context(job)
+    check_budget(job.method, context)
+    numbers = estimate(job.method, context, len(job.splits["test"].examples))
+    if args.json:
+        import json
+
+        print(json.dumps({"settings": job.settings, "departures": job.departures, "estimate": numbers}, indent=2))
+    else:
+        print("\n".join(estimate_lines(numbers)))
+        print("conformant" if not job.departures else f"not conformant: {'; '.join(job.departures)}")
+    return 0
+
+
+def _show(args: argparse.Namespace, folder: Any, result: dict[str, Any] | None, lines: Any) -> int:
+    if result is None:
+        print(folder)
+        return 0
+    path = folder / "result.json"
+    if args.json:
+        print(path.read_text(encoding="utf-8"), end="")
+        print(path, file=sys.stderr)
+    else:
+        if not args.quiet:
+            print("\n".join(lines(result)))
+            print(f"program     {folder / 'program.json'}   (eval.py --load it{_reproduce(result)})")
+        print(path)
+    return 0 if result["test"]["complete"] else 1
+
+
+def _reproduce(result: dict[str, Any]) -> str:
+    parts = [f" --dataset {result['dataset']}"]
+    if result["seed"]:
+        parts.append(f" --seed {result['seed']}")
+    if not result["dataset"].endswith("-sample"):
+        parts.append(" --limit 0")
+    return f" with{''.join(parts)} gives the same test score"
+
+
+def _notifier(args: argparse.Namespace) -> Any:
+    def notify(text: str) -> None:
+        if not args.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    return notify
+
+
+def _mistake(text: str) -> ValueError:
+    from metrics.errors import ConfigurationError
+
+    return ConfigurationError(text)
+
+
+def _is_user_error(error: ValueError) -> bool:
+    from metrics.errors import ConfigurationError
+    from programs.compiled_file import CompiledFileError
+    from programs.errors import ConfigurationError as ProgramConfigurationError
+
+    return isinstance(error, ConfigurationError | ProgramConfigurationError | CompiledFileError)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
