@@ -158,6 +158,7 @@ def load(
         text=f"{ANSWER_FORM}\n{MANDATORY}" if scenario == "mandatory" else ANSWER_FORM,
         extract=extract_answer,
         vote_key=vote_key,
+        has_form=has_answer_form,
     )
     key = f"{name}:{origin['data_sha256'][:16]}"
     examples = [_example(row, key, form, scenario, budget, refusal) for row in choice.rows]

@@ -13,13 +13,16 @@ from metrics.example import QuestionExample
 class AnswerFormat:
     """The required answer form: what the model is told, how it is found, how votes are counted.
 
-    `extract(text)` returns the answer or None; `vote_key(answer)` the key under which equal answers merge.
-    Both are module-level functions, so that examples stay picklable.
+    `extract(text)` returns the answer or None; `vote_key(answer)` the key under which equal answers merge;
+    `has_form(text)` whether a plain message carries the form itself, where `extract` also takes messages
+    without it (None: a message has the form when `extract` finds something).
+    All are module-level functions, so that examples stay picklable.
     """
 
     text: str
     extract: Any
     vote_key: Any
+    has_form: Any = None
 
 
 class Task(Protocol):
