@@ -70,7 +70,10 @@ class Centralized(Team):
 
     def forward(self, question: str, tools: Any = None, answer_format: Any = None) -> dspy.Prediction:
         with self.session(question, tools, answer_format) as session:
-            exchange = Exchange(session, "manager", {role: SKILLS[role] for role in self.workers}, remember=True)
+            skills = {role: SKILLS[role] for role in self.workers}
+            if not session.tools:
+                skills = {role: skill.removesuffix(" with the tools") for role, skill in skills.items()}
+            exchange = Exchange(session, "manager", skills, remember=True)
             manager = session.run_agent(
                 "manager",
                 inputs={"question": session.question, "answer_format": self._manager_form(session)},

@@ -140,11 +140,51 @@ PLAIN: dict[str, str] = {
 
 PROMPT_SETS = {"default": DEFAULT, "plain": PLAIN}
 
+_KNOWN = (
+    "Work from what you know, one hop at a time: find the first unknown, then use it in the next step. Say how sure "
+    "you are, and what is missing rather than invent it."
+)
 
-def instruction(role: str, prompts: str = "default", program: str | None = None) -> str:
-    """The seed prompt of a role. Raises ConfigurationError for an unknown set, KeyError for an unknown role."""
+# Default prompts of the roles that otherwise have tools, for runs without any (scenario `direct`).
+WITHOUT_TOOLS: dict[str, str] = {
+    "solver": DEFAULT["direct.solver"],
+    "debater": (
+        "Answer the question from what you know, reasoning one hop at a time. Answers of others may be given: compare "
+        "them with what you know, keep yours when you have the better reasons, and change it when theirs are better, "
+        f"not because more of them agree.\n\n{_ANSWER}"
+    ),
+    "tool_caller": (
+        "Work on the given question and report what you found. Use what the context already establishes.\n\n"
+        f"{_KNOWN}\n\nIn the report state the value found and the steps that lead to it."
+    ),
+    "checker": (
+        "Verify. Go through the values that the question and the context name, question each doubtful one by another "
+        f"line of thought, and redo computations.\n\n{_KNOWN}\n\nReport for every value whether you confirm it, and "
+        "the corrected value where you do not."
+    ),
+    "reasoner": (
+        "Work on the given question by careful reasoning: order the facts, do comparisons, date arithmetic, counting "
+        f"and text manipulation step by step.\n\n{_KNOWN}\n\nReport the result and the steps that lead to it."
+    ),
+    "agent_as_tool.planner": (
+        "Answer the question by asking an assistant. Think about what is known and ask one sub-question at a time: one "
+        "hop at a time, each complete in itself, with the values found so far copied exactly, since the assistant sees "
+        f"nothing but the sub-question. When the reply does not help, ask in other words.\n\n{_ANSWER}"
+    ),
+    "agent_as_tool.tool_caller": f"Answer the given sub-question.\n\n{_KNOWN}\n\nReport the value found, and why.",
+    "search_r1.agent": f"Answer the question. Reason first, one hop at a time.\n\n{_ANSWER}",
+}
+
+
+def instruction(role: str, prompts: str = "default", program: str | None = None, *, tools: bool = True) -> str:
+    """The seed prompt of a role. Raises ConfigurationError for an unknown set, KeyError for an unknown role.
+
+    With `tools=False` roles that normally work with tools get a prompt that does not speak of any.
+    """
     if prompts not in PROMPT_SETS:
         raise ConfigurationError(f"unknown prompt set {prompts!r}; choose from {', '.join(PROMPT_SETS)}")
     texts = PROMPT_SETS[prompts]
+    if not tools and prompts == "default":
+        texts = {**texts, **WITHOUT_TOOLS}
     specific = f"{program}.{role}"
     return texts[specific] if specific in texts else texts[role]

@@ -91,7 +91,7 @@ class Team(dspy.Module):
 
     def prompt(self, role: str) -> str:
         """The seed prompt of a role in this program."""
-        return instruction(role, self.prompts, self.name)
+        return instruction(role, self.prompts, self.name, tools=self.scenario != "direct")
 
     def hyperparameters(self) -> dict[str, Any]:
         """Everything `build_program(name, **hyperparameters)` needs to rebuild the program; plain JSON."""
