@@ -23,7 +23,7 @@ def test_what_is_wrong_is_counted_with_examples():
         {"id": 1, "question": "q", "answer": "12", "tools": {"a": good, "b": good}, "functions": ["def f(a): 1"] * 2},
         {"id": 1, "answer": "1.5", "tools": {"a": {"name": "g", "parameters": {}}}, "functions": ["def g(:", "x = 1"]},
         {"id": 2, "answer": "", "tools": ["no schema"], "functions": [7]},
-        {"id": 3, "answer": "[1]", "tools": {"a": {**good, "name": "h"}, "b": good}, "functions": ["def f(): 1", moved]},
+        {"id": 3, "answer": "[1]", "tools": {"a": good | {"name": "h"}, "b": good}, "functions": ["def f(): 1", moved]},
         {},
     ]  # fmt: skip
     report = structure(rows)
