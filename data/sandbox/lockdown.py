@@ -24,7 +24,8 @@ from .seccomp import Filter, supported_machine
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446  # the same on every architecture
 _READ_FILE, _READ_DIR, _MAKE_BLOCK = 1 << 2, 1 << 3, 1 << 11
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
-_MAX_FILES = 64
+_CHILD_FILES = 64
+ZYGOTE_FILES = 1024  # a descriptor per child and a few
 
 
 class _Ruleset(ctypes.Structure):
@@ -150,7 +151,7 @@ def _set_limits(walls: Walls) -> None:
         walls.missing.append("memory limit (no /proc/self/statm)")
     for name in ("CORE", "MEMLOCK", "MSGQUEUE", "NICE", "RTPRIO"):
         _limit(resource, name, 0)
-    _limit(resource, "NOFILE", _MAX_FILES)
+    _limit(resource, "NOFILE", ZYGOTE_FILES)
     walls.rlimits = True
 
 
@@ -191,7 +192,7 @@ def lock_child(walls: Walls, zygote: int, cpu_seconds: int) -> None:
         _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != zygote:
             raise OSError(errno.ESRCH, "the zygote is gone")
-    limits = [("CPU", cpu_seconds), ("FSIZE", 0), ("NPROC", 0)]
+    limits = [("CPU", cpu_seconds), ("FSIZE", 0), ("NPROC", 0), ("NOFILE", _CHILD_FILES)]
     if walls.address_space:
         limits.append(("AS", walls.address_space))
     for name, value in limits:

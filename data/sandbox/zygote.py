@@ -46,9 +46,9 @@ def main(control: int, paths: list[str]) -> None:
     try:
         sys.path.extend(path for path in paths if path not in sys.path)
         absent = _preload()
-        hide = _paths_to_hide()
+        hide, readable = _paths_to_hide(), _readable()
         _clean()
-        state = lockdown.prepare_zygote(_readable())
+        state = lockdown.prepare_zygote(readable)
         zygote = Zygote(channel, state, hide, parent)
         report = zygote.verified_report()
         report["absent_packages"] = absent
@@ -74,6 +74,9 @@ def _preload() -> list[str]:
             importlib.import_module(name)
         except ImportError:
             absent.append(name)
+    for name in _PACKAGES.split():
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     return absent
 
 
@@ -111,6 +114,8 @@ def _clean() -> None:
     os.environ["TZ"] = "UTC"  # local time must not depend on the machine
     if hasattr(time, "tzset"):
         time.tzset()
+    # Other installed packages are out of reach; a library that tries one must find it absent, not unreadable.
+    sys.path[:] = [path for path in sys.path if os.path.basename(path) not in ("site-packages", "dist-packages")]
     sys.argv[:] = ["tool"]
     if hasattr(sys, "orig_argv"):
         sys.orig_argv[:] = ["tool"]
@@ -128,7 +133,9 @@ class Zygote:
         self._hide = hide
         self._parent = parent
         self._pid = os.getpid()
-        self._children: dict[int, int] = {}  # serial -> process id; never reaped behind this table's back
+        # serial -> (process id, our copy of its channel). Nothing is reaped behind this table's back, and the copy is
+        # closed after the child is reaped: where the parent reads the channel's end, no process is left.
+        self._children: dict[int, tuple[int, int]] = {}
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
         os.set_blocking(self._wake_read, False)
@@ -154,9 +161,10 @@ class Zygote:
                 pass
         except BlockingIOError:
             pass
-        for serial, pid in list(self._children.items()):
+        for serial, (pid, channel) in list(self._children.items()):
             if os.waitpid(pid, os.WNOHANG)[0]:
                 del self._children[serial]
+                os.close(channel)
 
     def _serve_record(self) -> bool:
         record, descriptors = b"", array.array("i")
@@ -173,10 +181,10 @@ class Zygote:
                     descriptors.frombytes(data[: len(data) - len(data) % 4])
         operation, serial, cpu_seconds, _ = CONTROL.unpack(record)
         if operation == SPAWN and descriptors:
-            with contextlib.suppress(OSError):  # the parent reads the end of the row channel
-                self._children[serial] = self._fork(descriptors[0], cpu_seconds)
-            for descriptor in descriptors:
-                os.close(descriptor)
+            try:
+                self._children[serial] = self._fork(descriptors[0], cpu_seconds), descriptors[0]
+            except OSError:
+                os.close(descriptors[0])  # the parent reads the end of the channel
         elif operation == KILL:
             self._kill(serial)
         return True
@@ -199,7 +207,7 @@ class Zygote:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.dup2(channel, _CHANNEL)
-        os.closerange(_CHANNEL + 1, 128)
+        os.closerange(_CHANNEL + 1, lockdown.ZYGOTE_FILES)
         try:
             lockdown.lock_child(self._walls, self._pid, cpu_seconds)
         except BaseException as error:
@@ -208,11 +216,12 @@ class Zygote:
             raise
 
     def _kill(self, serial: int) -> None:
-        pid = self._children.pop(serial, None)
-        if pid is None:
+        if serial not in self._children:
             return
+        pid, channel = self._children.pop(serial)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+        os.close(channel)
 
     def _end(self) -> None:
         for serial in list(self._children):
