@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data.options import add_dataset_flags, task_from_args
-
+from data.options import DEFAULT_LIMIT, add_dataset_flags, dataset_notices, only_ids, task_from_args
 from metrics.options import add_run_flags, limits_from_args, progress_from_args, share_or_count
 from programs.lms import add_model_flags, lms_from_args
 from programs.options import add_program_flags, program_from_args, program_options
@@ -46,7 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument("--compare", nargs="+", metavar="RUN",
                        help="run nothing: show run folders over the same questions side by side")  # fmt: skip
     group.add_argument("--smoke-dataset", action="store_true",
-                       help="run nothing: check the rows and print what they hold as JSON")  # fmt: skip
+                       help="run nothing: print what the first rows of a ToolHop file hold, as JSON")  # fmt: skip
     group.add_argument("--list", action="store_true", help="run nothing: list programs, datasets and models")
     return parser
 
@@ -63,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not _is_user_error(error):
             raise
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        return getattr(error, "exit_status", 2)
 
 
 def _job(args: argparse.Namespace) -> Any:
@@ -96,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     facts = describe_run(args, program, task, models)
     config = run_config(args, facts, task, models.decoding)
     folder = choose_folder(args, config)
-    for notice in getattr(task, "notices", None) or ():
+    for notice in dataset_notices(args, task):
         print(notice, file=sys.stderr)
     with dspy.context(lm=models.lm):
         summary = evaluate(
@@ -123,10 +122,7 @@ def run(args: argparse.Namespace) -> int:
         if not args.quiet:
             print("\n".join(summary_lines(summary)))
         print(path)
-    status = exit_status(summary, args.tolerate_errors)
-    if summary["n_abandoned"] or status == 130:
-        _leave_now(status)
-    return status
+    return exit_status(summary, args.tolerate_errors)
 
 
 def exit_status(summary: Mapping[str, Any], tolerated: float | int) -> int:
@@ -262,12 +258,15 @@ def export(args: argparse.Namespace) -> int:
 
 
 def smoke_dataset(args: argparse.Namespace) -> int:
-    """`--smoke-dataset`: what the rows hold, as one JSON object on stdout."""
-    from data.smoke import smoke_from_args
-
+    """`--smoke-dataset`: what a ToolHop file holds, as one JSON object on stdout; no model, no code of the file."""
+    from data.toolhop_smoke import smoke_dataset as structure
     from metrics.jsonio import dumps
 
-    print(dumps(smoke_from_args(args), indent=True).decode())
+    if not args.dataset.startswith("toolhop"):
+        raise _mistake(f"--smoke-dataset checks ToolHop files: {args.dataset} is none")
+    limit = DEFAULT_LIMIT if args.limit is None else args.limit
+    report = structure(args.dataset, data_file=args.data_file, only=only_ids(args), offset=args.offset, limit=limit)
+    print(dumps(report, indent=True).decode())
     return 0
 
 
@@ -341,15 +340,18 @@ def _set_up_logging(verbose: bool) -> None:
     )
 
 
-def _leave_now(status: int) -> None:
-    """End although threads of unanswered questions are still waiting; what is registered for the exit still runs."""
+def _leave(status: int) -> None:
+    """End the process, also when threads of unanswered questions (and what they started) never return."""
     import atexit
+    import threading
 
-    atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)
+    if any(thread.name == "hopteam-question" for thread in threading.enumerate()):
+        atexit._run_exitfuncs()  # closes the sandbox; the interpreter itself would wait for those threads first
+        os._exit(status)
+    sys.exit(status)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    _leave(main())

@@ -29,6 +29,8 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")
 class RunFolderError(ConfigurationError):
     """A run folder that cannot be opened or written: one line that says what to do."""
 
+    exit_status = 2  # 1 when the disk failed while the run was going on
+
 
 class RunFolder:
     """One run folder, open for writing. Use `RunFolder.open(...)` as a context manager.
@@ -227,4 +229,7 @@ def safe_name(row_id: Any) -> str:
 def _cannot_write(path: Path, error: OSError, kept: int | None = None) -> RunFolderError:
     reason = error.strerror or type(error).__name__
     kept_text = f"; {kept} finished rows are kept: make room and run the same command with --resume" if kept else ""
-    return RunFolderError(f"cannot write to {path}: {reason}{kept_text}")
+    failure = RunFolderError(f"cannot write to {path}: {reason}{kept_text}")
+    if kept is not None:
+        failure.exit_status = 1
+    return failure

@@ -113,6 +113,21 @@ class Scripted(dspy.Module):
         return dspy.Prediction(answer=answer, final_text=f"I say {answer}", n_lm_calls=2, n_tool_calls=1)
 
 
+class SlowTeam(dspy.Module):
+    """A user's module that takes its time and asks no model."""
+
+    def forward(self, question: str, tools: Any = None, answer_format: Any = None) -> dspy.Prediction:
+        time.sleep(0.3)
+        return dspy.Prediction(answer="unknown")
+
+
+class BrokenTeam(dspy.Module):
+    """A user's module with a bug."""
+
+    def forward(self, question: str, tools: Any = None, answer_format: Any = None) -> dspy.Prediction:
+        raise RuntimeError("a bug in the team")
+
+
 def right(question: str) -> str:
     """The right answer to a question of `WordTask`."""
     return "w" + question.split()[-1]
