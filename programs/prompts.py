@@ -172,6 +172,7 @@ WITHOUT_TOOLS: dict[str, str] = {
         f"nothing but the sub-question. When the reply does not help, ask in other words.\n\n{_ANSWER}"
     ),
     "agent_as_tool.tool_caller": f"Answer the given sub-question.\n\n{_KNOWN}\n\nReport the value found, and why.",
+    "chat_agent.agent": f"You are a helpful assistant. Answer the question.\n\n{_ANSWER}",
     "search_r1.agent": f"Answer the question. Reason first, one hop at a time.\n\n{_ANSWER}",
 }
 

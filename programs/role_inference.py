@@ -95,17 +95,15 @@ def messages(calls: Sequence[Call]) -> set[tuple[Edge, str]]:
     """`((sender, receiver), input field)` for every text of one example that reappears verbatim in a later call."""
     found: set[tuple[Edge, str]] = set()
     written: dict[str, set[str]] = {}  # text -> roles that wrote it so far
-    given: list[str] = []  # input texts seen so far
+    given = list(texts(calls[0][1])) if calls else []  # what the first call reads, nobody wrote
     for receiver, inputs, outputs in calls:
         arriving = {name: list(texts(value)) for name, value in inputs.items()}
         for text, senders in written.items():
             for name, values in arriving.items():
                 if any(text in value for value in values):
                     found.update(((sender, receiver), name) for sender in senders if sender != receiver)
-        given.extend(value for values in arriving.values() for value in values)
         for text in map(str.strip, outputs):
-            # A text that stood in an input before anyone wrote it came from outside and proves nothing.
-            if len(text) >= MIN_TEXT and (text in written or not any(text in value for value in given)):
+            if len(text) >= MIN_TEXT and not any(text in value for value in given):
                 written.setdefault(text, set()).add(receiver)
     return found
 
