@@ -6,7 +6,6 @@ import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import permutations
 from typing import Any
@@ -30,20 +29,32 @@ _REFUSED_CALL = re.compile(
 _MAX_SAME_NAME = 5
 
 
-@dataclass(frozen=True)
 class RowFunction:
     """One function of one row, to be run in the sandbox: the row's key and sources, no compiled code, no handle.
 
     Calling it returns a `ToolText`; only infrastructure errors are raised. `index` is the source that defines
-    `name` (None: nothing defines it); `refusal` says why the row's code may not run.
+    `name` (None: nothing defines it); `shown_name` is what the model calls it; `refusal` says why the row's code
+    may not run. Not a dataclass on purpose: what dumps dataclasses to JSON would write the sources out.
     """
 
-    row_key: str
-    sources: tuple[str, ...] = field(repr=False)
-    name: str
-    index: int | None
-    result_chars: int = DEFAULT_RESULT_CHARS
-    refusal: str | None = None
+    __slots__ = ("index", "name", "refusal", "result_chars", "row_key", "shown_name", "sources")
+
+    def __init__(
+        self,
+        row_key: str,
+        sources: tuple[str, ...],
+        name: str,
+        index: int | None,
+        *,
+        shown_name: str = "",
+        result_chars: int = DEFAULT_RESULT_CHARS,
+        refusal: str | None = None,
+    ) -> None:
+        self.row_key, self.sources, self.name, self.index = row_key, sources, name, index
+        self.shown_name, self.result_chars, self.refusal = shown_name or name, result_chars, refusal
+
+    def __repr__(self) -> str:
+        return f"RowFunction({self.row_key!r}, {self.name!r})"
 
     def has_default(self, parameter: str) -> bool:
         """True when the function can be called without a parameter, whatever the schema says."""
@@ -56,24 +67,24 @@ class RowFunction:
         optional |= {arg.arg for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True) if default}
         return parameter in optional
 
-    def __call__(self, shown_name: str, arguments: Mapping[str, Any]) -> ToolText:
+    def __call__(self, /, **arguments: Any) -> ToolText:
         if self.refusal is not None:
-            return self._error(shown_name, self.refusal)
+            return self._error(self.refusal)
         if self.index is None:
-            return self._error(shown_name, "unknown tool")
+            return self._error("unknown tool")
         from data.sandbox import get_pool
 
         outcome = get_pool().call(
-            self.row_key, self.sources, self.name, dict(arguments), index=self.index, timeout=CALL_TIMEOUT_S,
+            self.row_key, self.sources, self.name, arguments, index=self.index, timeout=CALL_TIMEOUT_S,
             max_chars=self.result_chars + 1,
         )  # fmt: skip
         if outcome.ok:
             return ToolText(shorten(outcome.text, self.result_chars, outcome.full_length))
         kind = "arguments" if _REFUSED_CALL.match(outcome.text) else "error"
-        return self._error(shown_name, outcome.text, outcome.full_length, kind)
+        return self._error(outcome.text, outcome.full_length, kind)
 
-    def _error(self, shown_name: str, text: str, full_length: int | None = None, kind: str = "error") -> ToolText:
-        prefix = f"an error occurred when calling {shown_name}: "
+    def _error(self, text: str, full_length: int | None = None, kind: str = "error") -> ToolText:
+        prefix = f"an error occurred when calling {self.shown_name}: "
         full = len(prefix) + (len(text) if full_length is None else full_length)
         return ToolText(shorten(prefix + text, self.result_chars, full), kind)
 
@@ -101,7 +112,7 @@ class JsonTool(dspy.Tool):
     def __init__(
         self, func: Any, name: str, desc: str, parameters: Any, own_name: str = "", repairs: Sequence[str] = ()
     ) -> None:
-        """`func(shown_name, arguments) -> ToolText`; `parameters`: a repaired object schema."""
+        """`func(**arguments)` returns a ToolText, or text; `parameters`: a repaired object schema."""
         # dspy.Tool.__init__ would read the signature of func at 20 times the price of this
         super(dspy.Tool, self).__init__(
             func=func, name=name, desc=desc, args=parameters.get("properties", {}), arg_types={}, arg_desc=None,
@@ -128,7 +139,8 @@ class JsonTool(dspy.Tool):
         except ArgumentsError as error:
             needed = f"; required: {', '.join(self.required)}" if error.no_object and self.required else ""
             return ToolText(f"an error occurred when {error.stage} {self.name}: {error}{needed}", "arguments")
-        return self.func(self.name, checked)
+        result = self.func(**checked)
+        return result if isinstance(result, ToolText) else ToolText(str(result))
 
     def __call__(self, /, **arguments: Any) -> ToolText:
         return self.call_json(arguments)
@@ -162,7 +174,9 @@ def build_tools(
     tools: list[dspy.Tool] = []
     for schema, own, shown, (index, name) in zip(schemas, own_names, shown_names(own_names), bound, strict=True):
         parameters, repairs = repair_parameters(schema.get("parameters"))
-        function = RowFunction(row_key, sources, name, index, result_chars, refusal)
+        function = RowFunction(
+            row_key, sources, name, index, shown_name=shown, result_chars=result_chars, refusal=refusal
+        )
         tools.append(JsonTool(function, shown, str(schema.get("description") or ""), parameters, own, repairs))
     return tools
 
