@@ -258,7 +258,7 @@ class TextAdapter(dspy.ChatAdapter):
                 fields = {}
         elif text.strip():
             fields = {next(iter(plan.outputs)): text.strip()}
-        fields[plan.calls_field] = read
+        fields[str(plan.calls_field)] = read
         fields = apply_output_field_defaults(original, fields)
         return {name: fields.get(name, "") for name in plan.outputs}
 

@@ -148,13 +148,13 @@ class Team(dspy.Module):
             raise ConfigurationError(f"rounds must be a whole number from 1, got {rounds!r}")
         return rounds
 
-    def _check_communication(self, communication: str | None) -> str | None:
+    def _check_communication(self, communication: str | None) -> str:
         from programs.communication import check_format
 
         if not self.hands_off:
             if communication is not None:
                 raise ConfigurationError(f"{self.name} has no handoffs; drop communication={communication!r}")
-            return None
+            return "none"
         return check_format(communication or "freeform")
 
 
@@ -170,7 +170,7 @@ class Session:
 
     def inputs(self, **more: str) -> dict[str, str]:
         """The inputs every answering role has."""
-        return {"question": self.question, "answer_format": self.form.text, **more}
+        return {"question": self.question, "answer_format": str(self.form.text), **more}
 
     def run_agent(self, role: str, *, index: int = 0, round: int = 1, **options: Any) -> LoopResult:
         """Run the tool loop of a role; not yet recorded, so that agents can run side by side (see `add`)."""

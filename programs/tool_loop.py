@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import dspy
+from dspy.utils.exceptions import AdapterParseError
 
 from programs import loop_notes as notes
 from programs.agent_tool import AgentTool
@@ -139,7 +140,7 @@ class _Run:
         if reply is None:
             self.result.stopped = "context_overflow"
         elif reply.parse_error is not None:
-            self.unreadable(reply)
+            self.unreadable(reply, reply.parse_error)
         else:
             self.unread_in_row = 0
             self.act(reply)
@@ -198,13 +199,13 @@ class _Run:
             self.result.report = final
         return self.result.answer is not None
 
-    def unreadable(self, reply: CallResult) -> None:
+    def unreadable(self, reply: CallResult, error: AdapterParseError) -> None:
         """A counted repair turn; after several in a row the loop ends."""
         self.result.parse_errors += 1
         self.unread_in_row += 1
         step = self.new_step(None, reply)
-        step["error"] = notes.parse_problem(reply.parse_error)
-        step["reply"] = cut(reply.parse_error.lm_response, 500)
+        step["error"] = notes.parse_problem(error)
+        step["reply"] = cut(error.lm_response, 500)
         if self.unread_in_row >= REPEATS:
             self.result.stopped = "unreadable"
         else:
@@ -247,7 +248,8 @@ class _Run:
         budget = dspy.settings.get("question_budget")
         if budget is not None and not budget.may_delegate():
             return [Observation(notes.too_deep(call.name), "error") for call in calls]
-        opened = [self.tools.find(call.name).open(call.name, call.args) for call in calls]
+        agents: list[Any] = [self.tools.find(call.name) for call in calls]
+        opened = [agent.open(call.name, call.args) for agent, call in zip(agents, calls, strict=True)]
         running = [task for task in opened if not isinstance(task, Observation)]
         closed = iter(run_side_by_side(running, deeper=True))
         return [task if isinstance(task, Observation) else task.close(next(closed)) for task in opened]
