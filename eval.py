@@ -333,11 +333,9 @@ def _is_user_error(error: ValueError) -> bool:
 def _set_up_logging(verbose: bool) -> None:
     import logging
 
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(levelname)s %(name)s: %(message)s",
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.INFO if verbose else logging.WARNING)  # here, since some libraries set their own level
+    logging.basicConfig(handlers=[handler], level=handler.level, format="%(levelname)s %(name)s: %(message)s")
 
 
 def _leave(status: int) -> None:

@@ -120,5 +120,9 @@ def interval(edges: Sequence[float] | None) -> str:
 
 def _short(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {item}" for key, item in value.items() if not isinstance(item, (dict, list)))[:120]
+        return ", ".join(f"{key} {str(item)[:40]}" for key, item in value.items() if _is_short(item))
     return str(value)
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= 60)  # no hashes, no structures

@@ -11,7 +11,7 @@ from metrics.jsonio import plain
 from metrics.statistics import mean, mean_interval, quantile
 from metrics.usage import merge_usage, sum_money
 
-DO_NOTHING_ANSWER = "I could not find it."
+DO_NOTHING_ANSWER = "I could not find the answer."
 # Score fields of rows and the names of their means in the summary.
 MEANS = {
     "correct": "accuracy",
@@ -100,7 +100,7 @@ def summarize_rows(
 
 
 def do_nothing_baseline(task: Any, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the constant answer "I could not find it." scores on the rows that were scored (no model is asked)."""
+    """What the constant `DO_NOTHING_ANSWER` scores on the rows that were scored; no model is asked."""
     wanted = {str(row["id"]) for row in rows if is_scored(row)}
     found: dict[str, list[float]] = {}
     for example in task.examples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 import time
 from typing import Any
@@ -13,6 +14,7 @@ from dspy.utils.callback import BaseCallback
 from metrics.jsonio import plain
 from metrics.usage import CallRecord, UsageMeter
 
+_PARTS = re.compile(r"(?=\n\n\[\[ ## )|(?=\n(?:step \d+|note):)")  # fields and steps of a text-mode message
 TEXT_LIMIT = 24_000  # characters of one message, reply or tool result
 TRACE_LIMIT = 4_000_000  # characters of all different texts of one rollout
 
@@ -20,8 +22,9 @@ TRACE_LIMIT = 4_000_000  # characters of all different texts of one rollout
 class TraceRecorder(BaseCallback):
     """A DSPy callback that writes down the calls of ONE rollout; safe with agents that run side by side.
 
-    Each different text is kept once: `texts` maps a short hash to it, and messages name the hash. Long texts
-    lose their middle, with a note; beyond `TRACE_LIMIT` characters texts are left out, with a note.
+    Each different text is kept once: `texts` maps a short hash to it, and whatever has a text names its hashes,
+    in order (`trace_text` joins them): a message is cut at its fields and steps, since the next turn repeats most of
+    them. Long texts lose their middle, with a note; beyond `TRACE_LIMIT` characters texts are left out, with a note.
     With `keep_texts=False` only counts are kept (usage is metered all the same).
     """
 
@@ -155,8 +158,11 @@ class TraceRecorder(BaseCallback):
             return reply
         return {"text": self._text(dspy_text(output))}
 
-    def _text(self, text: str) -> str:
-        """Keep a text; its key in `texts`."""
+    def _text(self, text: str) -> list[str]:
+        """Keep a text in parts; their keys in `texts`."""
+        return [self._part(part) for part in _PARTS.split(text) if part]
+
+    def _part(self, text: str) -> str:
         text = cut_middle(text, TEXT_LIMIT)
         key = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=6).hexdigest()
         with self._lock:
@@ -199,9 +205,10 @@ def as_outputs(outputs: Any) -> list[Any]:
     return [getattr(message, "text", None) or str(outputs)]
 
 
-def trace_text(trace: dict[str, Any], key: str | None) -> str:
+def trace_text(trace: dict[str, Any], keys: list[str] | None) -> str:
     """The text that a message, reply, argument or result of a saved trace names."""
-    return trace.get("texts", {}).get(key, "") if key else ""
+    texts = trace.get("texts", {})
+    return "".join(texts.get(key, "") for key in keys or ())
 
 
 def _request_messages(request: Any) -> list[dict[str, Any]]:

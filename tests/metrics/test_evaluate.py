@@ -43,7 +43,7 @@ def test_a_run_writes_everything_and_sums_it_up(tmp_path):
     assert (summary["lm_calls"], summary["prompt_tokens"], summary["completion_tokens"]) == (8, 80, 24)
     assert summary["usage_by_role"]["solver"]["lm_calls"] == 8
     assert (summary["dataset"], summary["program"], summary["data"]["split"]) == ("words", "plain", "test")
-    assert summary["do_nothing"] == {"answer": "I could not find it.", "accuracy": 0.0, "strict_accuracy": 0.0}
+    assert summary["do_nothing"] == {"answer": "I could not find the answer.", "accuracy": 0.0, "strict_accuracy": 0.0}
     assert summary["official_only_share"] == 0 and summary["wall_s"] >= 0
     assert json.loads((tmp_path / "summary.json").read_text()) == json.loads(json.dumps(summary))
     assert [row["id"] for row in rows_of(tmp_path)] == list(range(8)), "row order, whatever finished first"

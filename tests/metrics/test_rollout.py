@@ -189,10 +189,23 @@ def test_text_that_is_not_unicode_reaches_the_files(task):
     json.dumps(rollout.row, ensure_ascii=False).encode("utf-8")
 
 
+def test_what_a_later_turn_repeats_is_kept_once():
+    recorder = TraceRecorder(UsageMeter())
+    tools = "[[ ## tools ## ]]\n" + "t" * 5000
+    turns = [
+        f"[[ ## question ## ]]\nq\n\n{tools}\n\n[[ ## trajectory ## ]]\n"
+        + "\n".join(f"step {i}: f()" for i in range(n))
+        for n in range(1, 9)
+    ]
+    keys = [recorder._text(turn) for turn in turns]
+    assert [trace_text({"texts": recorder.texts}, key) for key in keys] == turns
+    assert sum(map(len, recorder.texts.values())) < 6000
+
+
 def test_traces_are_bounded(task):
     recorder = TraceRecorder(UsageMeter())
     long = "x" * (3 * TEXT_LIMIT)
-    kept = recorder.texts[recorder._text(long)]
+    kept = trace_text({"texts": recorder.texts}, recorder._text(long))
     assert len(kept) < TEXT_LIMIT + 100 and "characters left out" in kept
     for number in range(400):
         recorder._text(str(number) + "y" * TEXT_LIMIT)
