@@ -6,12 +6,15 @@ import os
 import pickle
 from pathlib import Path
 
+import dspy
 import pytest
 
 from data import load_splits, load_task
 from data.splits import shipped_ids
 from data.toolhop import ANSWER_FORM, BUDGET_VARIABLE, REVISION_VARIABLE, load, result_budget
 from metrics.errors import ConfigurationError
+from metrics.evaluate import evaluate
+from programs import build_lm, build_program
 
 ALLOW = "TOOLHOP_ALLOW_DATASET_EXEC"
 CANARY = "kumquat7319"
@@ -374,3 +377,43 @@ def test_a_constant_answer_scores_something_officially_and_nothing_strictly(real
     scores = [real.score(example, "I could not find the answer.", None, "") for example in real.examples]
     assert 0.01 < sum(row["correct"] for row in scores) / len(scores) < 0.1
     assert not any(row["strict_correct"] for row in scores)
+
+
+# -- a whole run -----------------------------------------------------------------------------------
+
+
+def test_nothing_hidden_reaches_a_prompt_a_trace_or_a_prediction(file, allowed, tmp_path):
+    rows = [make_row(i, answer=f"GOLDCANARY{i}") for i in range(3)]
+    task = load(data_file=file(rows), split="all")
+    folder = tmp_path / "run"
+    with dspy.context(lm=build_lm("offline")):
+        summary = evaluate(build_program("single"), task, folder=folder, threads=2)
+    assert summary["n_scored"] == 3
+    seen = {path.name: path.read_text("utf-8") for path in folder.rglob("*") if path.is_file()}
+    assert any("look" in text for name, text in seen.items() if name[0].isdigit())  # the traces hold the prompts
+    assert not [name for name, text in seen.items() if CANARY in text and name != "summary.json"]
+    hidden = {name for name, text in seen.items() if "GOLDCANARY" in text}
+    assert hidden <= {"results.jsonl"}  # where the row states its own gold
+
+
+def test_a_refused_run_asks_no_model_and_counts_as_wrong(file, monkeypatch):
+    monkeypatch.delenv(ALLOW, raising=False)
+    task = load(data_file=file([make_row(i) for i in range(3)]), split="all")
+
+    def program(**inputs):
+        raise AssertionError("no program may run")
+
+    summary = evaluate(program, task, threads=1)
+    assert summary["n_scored"] == 3 and summary["accuracy"] == 0 and summary["n_refused"] == 3
+    assert all(row["error"]["kind"] == "refused" and ALLOW in row["error"]["message"] for row in summary["rows"])
+
+
+def test_rows_without_a_gold_are_skipped_and_counted(file, allowed):
+    task = load(data_file=file([make_row(1, answer=None), make_row(2)]), split="all")
+
+    def program(**inputs):
+        return {"answer": "2"}
+
+    with dspy.context(lm=build_lm("offline")):
+        summary = evaluate(program, task, threads=1)
+    assert summary["n_skipped"] == 1 and summary["n_scored"] == 1 and summary["accuracy"] == 1
