@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
@@ -17,6 +17,7 @@ from metrics.usage import UsageMeter
 from optimize import seeds
 from optimize.candidates import Candidate, Roles
 from optimize.evaluation import Evaluator
+from optimize.jsonable import digest, jsonable
 from optimize.ledger import BudgetLedger
 from optimize.optimizer_lm import KIND, RecordedLM
 from optimize.replay import SCOPE, RolloutScope
@@ -154,6 +155,26 @@ class SearchContext:
                 logger.info("unusable reply of the optimizer's model: %s", type(error).__name__)
                 self.ledger.count("parse_failures")
                 return None
+
+    def ask_many(
+        self,
+        signature: type[dspy.Signature],
+        questions: Sequence[Mapping[str, Any]],
+        *,
+        kind: Literal["rewrite", "judge"] = "rewrite",
+        temperature: float | None = None,
+    ) -> list[dspy.Prediction | None]:
+        """`ask` of several questions in threads, answers in order. Equal questions are asked once: they deserve one
+        answer, and which of two equal calls comes first would be left to the threads.
+        """
+        keys = [digest(jsonable(dict(q))) for q in questions]
+        unique = {key: question for key, question in zip(keys, questions, strict=True)}
+
+        def ask(question: Mapping[str, Any]) -> dspy.Prediction | None:
+            return self.ask(signature, kind=kind, temperature=temperature, **question)
+
+        replies = dict(zip(unique, self.map(ask, unique.values()), strict=True))
+        return [replies[key] for key in keys]
 
     def map(self, work: Callable[[T], U], items: Iterable[T]) -> list[U]:
         """`work` of every item in threads (for `ask` and `probe`), results in order; the first exception is raised."""

@@ -8,8 +8,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data.options import add_dataset_flags
-
+from data.options import DEFAULT_DATASET, add_dataset_flags, splits_from_args
 from metrics.errors import ConfigurationError
 from metrics.options import add_run_flags
 from optimize.conformance import BUDGET, SAMPLES, Cell, check_cell, departures
@@ -51,7 +50,8 @@ def build_parser() -> argparse.ArgumentParser:
                        help="run a cell outside the experiment grid, marked as non-conformant")  # fmt: skip
     group.add_argument("--dry-run", action="store_true", help="print the estimate and stop")
     add_program_flags(parser, default="centralized")
-    add_dataset_flags(parser)
+    add_dataset_flags(parser, evaluation=False)
+    parser.set_defaults(dataset=None)  # the sample, or with a data file alone the user's own questions
     add_model_flags(parser, reflection=True)
     add_run_flags(parser)
     return parser
@@ -180,7 +180,7 @@ def _dataset(args: argparse.Namespace) -> bool:
 
     if args.dataset is None and args.data_file:
         args.dataset = NAME
-    args.dataset = args.dataset or SAMPLES[0]
+    args.dataset = args.dataset or DEFAULT_DATASET
     return args.dataset == NAME
 
 
@@ -191,16 +191,7 @@ def _splits(args: argparse.Namespace, own_data: bool) -> dict[str, Any]:
         if not args.data_file:
             raise ConfigurationError("--dataset own needs the file with your questions: --data-file QUESTIONS.jsonl")
         return dict(load_own_splits(args.data_file))
-    from data import load_splits
-
-    splits = load_splits(
-        args.dataset,
-        data_file=args.data_file,
-        wiki=args.wiki,
-        scenario=args.scenario,
-        tool_result_budget=args.tool_result_budget,
-        split_from_file=args.split_from_file,
-    )
+    splits = splits_from_args(args)
     for name, task in splits.items():
         if getattr(task, "refusal", None):
             raise ConfigurationError(f"the {name} rows cannot be run: {task.refusal}")

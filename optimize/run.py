@@ -92,18 +92,21 @@ def _show(args: argparse.Namespace, folder: Any, result: dict[str, Any] | None, 
     else:
         if not args.quiet:
             print("\n".join(lines(result)))
-            print(f"program     {folder / 'program.json'}   (eval.py --load it{_reproduce(result)})")
+            print(f"program     {folder / 'program.json'}   {_reproduce(result)}")
         print(path)
     return 0 if result["test"]["complete"] else 1
 
 
 def _reproduce(result: dict[str, Any]) -> str:
+    """The flags of `eval.py` that give the job's test score again; nothing for a user's own rows."""
+    if result["dataset"] == "own":
+        return ""
     parts = [f" --dataset {result['dataset']}"]
     if result["seed"]:
         parts.append(f" --seed {result['seed']}")
     if not result["dataset"].endswith("-sample"):
         parts.append(" --limit 0")
-    return f" with{''.join(parts)} gives the same test score"
+    return f"(the same test score: eval.py --load IT{''.join(parts)})"
 
 
 def _notifier(args: argparse.Namespace) -> Any:

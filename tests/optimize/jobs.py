@@ -51,8 +51,9 @@ def sim_job(method="gepa", *, engine=None, optimizer=None, program=None, budget=
     lm = sim_lm(engine)
     settings = {
         "method": method, "options": options or {}, "feedback": changes.get("feedback", "plain"), "budget": budget,
-        "seed": seed, "metric": "official", "scoring": "exact", "dataset": "sim", "program": "tests.support.rules:Chain",
-        "team_size": None, "rounds": None, "communication": None, "tool_calling": None, "prompts": None, "scenario": None,
+        "seed": seed, "metric": "official", "scoring": "exact", "dataset": "sim",
+        "program": "tests.support.rules:Chain", "team_size": None, "rounds": None, "communication": None,
+        "tool_calling": None, "prompts": None, "scenario": None,
         "model": "sim/rules", "models": {"default": "sim/rules"}, "reflection_model": "sim/rules", "embedded": False,
         "decoding": None, "data": {"splits_hash": "sim", "split_conformant": False},
     }  # fmt: skip

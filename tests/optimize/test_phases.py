@@ -1,4 +1,4 @@
-"""A whole job: what is in its folder, who is deployed, and that nothing about it depends on threads or interruptions."""
+"""A whole job: what is in its folder, who is deployed, and that neither threads nor interruptions change anything."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def test_a_job_improves_the_program_and_leaves_everything_on_disk(tmp_path, meth
     assert result["rollouts"] <= 150 and result["proposals_tried"] >= result["proposals_accepted"] > 0
     assert dict(job.baseline.instructions) == before, "the student changed"
     names = set(folder_contents(tmp_path))
-    for name in ("job.json", "selection.json", "test.json", "result.json", "program.json", "optimization/rollouts.jsonl",
-                 "optimization/log.jsonl", "optimization/learning_curve.csv", "optimization/best.json"):  # fmt: skip
+    for name in ("job.json", "selection.json", "test.json", "result.json", "program.json",
+                 "optimization/rollouts.jsonl", "optimization/log.jsonl", "optimization/learning_curve.csv", "optimization/best.json"):  # fmt: skip
         assert name in names, name
     assert any(name.startswith("optimization/candidates/") for name in names)
     loaded = load_program(tmp_path / "program.json")

@@ -1,0 +1,94 @@
+"""The experiment grid as data, conformance, and running a grid of jobs that can be restarted."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from metrics.errors import ConfigurationError
+from optimize.conformance import Cell, check_cell, departures, grid_cells
+from optimize.grid import main, read_grid, run_grid
+
+
+def test_the_grid_of_the_protocol():
+    main_cells = [c for c in grid_cells("hivemind")]
+    assert len(main_cells) == 8 and {c.team_size for c in main_cells} == {4}
+    gepa = set(grid_cells("gepa"))
+    assert len(gepa) == 8 + 4 * 3 + 3 * 2
+    assert Cell("hotpotqa", "sequential", 10) in gepa and Cell("toolhop", "sequential", 10) not in gepa
+    assert Cell("hotpotqa", "centralized", 4, "structured_soft") in gepa
+    assert not any(c.program == "independent" and c.communication for c in gepa)
+
+
+def test_cells_outside_the_grid_need_permission_and_the_samples_do_not():
+    check_cell("gepa", Cell("toolhop", "sequential"), False)
+    check_cell("gepa", Cell("toolhop-sample", "anything", 3), False)
+    with pytest.raises(ConfigurationError, match="--allow-any-cell"):
+        check_cell("gepa", Cell("toolhop", "sequential", 8), False)
+    check_cell("gepa", Cell("toolhop", "sequential", 8), True)
+
+
+def test_every_departure_from_the_protocol_is_named():
+    settings = {
+        "method": "gepa", "dataset": "toolhop", "program": "sequential", "team_size": 4, "communication": "freeform",
+        "budget": 600, "seed": 0, "data": {"split_conformant": True}, "embedded": False,
+    }  # fmt: skip
+    assert departures(settings) == []
+    for change, word in (
+        ({"budget": 599}, "budget"),
+        ({"seed": 3}, "seed"),
+        ({"team_size": 8}, "grid"),
+        ({"data": {"split_conformant": False}}, "splits"),
+        ({"embedded": True}, "embedded"),
+    ):
+        assert len(departures({**settings, **change})) == 1 and word in departures({**settings, **change})[0]
+
+
+GRID = """
+out = "{out}"
+[defaults]
+model = "offline"
+[grid]
+method = ["identity", "gepa"]
+dataset = ["toolhop-sample"]
+program = ["sequential"]
+seed = [0, 1]
+"""
+
+
+def test_a_grid_runs_what_is_missing_and_goes_on_after_an_interruption(tmp_path, capsys):
+    path = tmp_path / "grid.toml"
+    path.write_text(GRID.format(out=tmp_path / "runs"))
+    jobs = read_grid(path)
+    assert jobs[0].folder.relative_to(tmp_path / "runs").as_posix() == "identity/toolhop-sample/sequential/0"
+    command = jobs[3].command()
+    assert command[command.index("--method") + 1] == "gepa" and "--resume" in command and "--quiet" in command
+    ran = []
+
+    def run(command, **_):
+        folder = command[command.index("--out") + 1]
+        ran.append(folder)
+        if len(ran) == 2:
+            return SimpleNamespace(returncode=1, stderr="first line\nthe reason")
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "result.json").write_text(json.dumps({"test": {"complete": True}}))
+        return SimpleNamespace(returncode=0, stderr="")
+
+    said = []
+    assert run_grid(jobs, 1, said.append, run) == 1
+    assert len(ran) == 4 and any("the reason" in line for line in said)
+    assert run_grid(jobs, 2, said.append, run) == 0
+    assert len(ran) == 5, "only the job that failed runs again"
+    assert main([str(path), "--dry-run"]) == 0
+    assert "4 jobs: 4 done, 0 interrupted, 0 missing" in capsys.readouterr().out
+
+
+def test_the_standard_grid_and_mistakes_in_a_file(tmp_path, capsys):
+    path = tmp_path / "grid.toml"
+    path.write_text('[grid]\nstandard = true\nmethod = "gepa"\n')
+    assert len(read_grid(path)) == 26 * 3
+    for text, word in (("[grid]\nseed = [0]\n", "method"), ("[grids]\n", "unknown"), ("x = [", "TOML")):
+        path.write_text(text)
+        assert main([str(path)]) == 2 and word in capsys.readouterr().err
