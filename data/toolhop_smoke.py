@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from data.toolhop import FIELDS, read_raw_rows
+from data.toolhop_rows import FIELDS, read_raw_rows
 from data.toolhop_schema import repair_parameters
 from metrics.toolhop import parse_literal
 

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import ast
 import json
-import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import permutations
 from typing import Any
 
 import dspy
 from dspy.utils.callback import with_callbacks
 
 from data.toolhop_arguments import ArgumentsError, check_arguments, read_arguments
+from data.toolhop_binding import bind_functions, definition_of
 from data.toolhop_schema import checked_schema, repair_parameters, shown_names
 from data.tools import ToolText
 
 DEFAULT_RESULT_CHARS = 6000
 CALL_TIMEOUT_S = 10.0
 
-_DEF = re.compile(r"^(?:async[ \t]+)?def[ \t]+(\w+)", re.MULTILINE)
-# Calls that Python refuses before the function's first line: the model's arguments, not the tool's failure.
-_REFUSED_CALL = re.compile(
-    r"TypeError: .*?(got an unexpected keyword argument|missing \d+ required .*?argument|positional-only argument)",
-    re.DOTALL,
-)
-_MAX_SAME_NAME = 5
+# How Python refuses a call before the function's first line: the model's arguments, not the tool's failure.
+_REFUSALS = ("got an unexpected keyword argument", "required positional argument", "required keyword-only argument",
+             "positional-only argument")  # fmt: skip
 
 
 class RowFunction:
@@ -58,7 +52,7 @@ class RowFunction:
 
     def has_default(self, parameter: str) -> bool:
         """True when the function can be called without a parameter, whatever the schema says."""
-        definition = None if self.index is None else _definition(self.sources[self.index], self.name)
+        definition = None if self.index is None else definition_of(self.sources[self.index], self.name)
         if definition is None:
             return False
         args = definition.args
@@ -80,8 +74,8 @@ class RowFunction:
         )  # fmt: skip
         if outcome.ok:
             return ToolText(shorten(outcome.text, self.result_chars, outcome.full_length))
-        kind = "arguments" if _REFUSED_CALL.match(outcome.text) else "error"
-        return self._error(outcome.text, outcome.full_length, kind)
+        refused = outcome.text.startswith(f"TypeError: {self.name}() ") and any(r in outcome.text for r in _REFUSALS)
+        return self._error(outcome.text, outcome.full_length, "arguments" if refused else "error")
 
     def _error(self, text: str, full_length: int | None = None, kind: str = "error") -> ToolText:
         prefix = f"an error occurred when calling {self.shown_name}: "
@@ -184,70 +178,3 @@ def build_tools(
 def _schemas(row: Mapping[str, Any]) -> list[Any]:
     tools = row.get("tools") or {}
     return list(tools.values()) if isinstance(tools, Mapping) else list(tools)
-
-
-def bind_functions(schemas: Sequence[Mapping[str, Any]], sources: Sequence[str]) -> list[tuple[int | None, str]]:
-    """For each schema the source and the function in it: `(index, name)`, index None when there is none.
-
-    Position and name must agree; where they do not (a copy of the dataset with re-sorted keys), the name
-    decides, and among functions of one name the one whose parameters fit the schema best. A source that
-    nothing claims serves the schema at its position under the name that it defines.
-    """
-    names = [str(schema.get("name") or "") for schema in schemas]
-    defined = [_DEF.findall(source) for source in sources]
-    at_place = [i < len(sources) and name in defined[i] for i, name in enumerate(names)]
-    bound: list[tuple[int | None, str]] = [(i if at else None, names[i]) for i, at in enumerate(at_place)]
-    if all(at_place):
-        return bound
-    for name in dict.fromkeys(names):
-        places = [i for i, other in enumerate(names) if other == name]
-        homes = [j for j, found in enumerate(defined) if name in found]
-        for i, j in zip(places, _best_homes(places, homes, name, schemas, sources), strict=True):
-            bound[i] = (j, name)
-    claimed = {index for index, _ in bound}
-    for i, (index, _) in enumerate(bound):
-        if index is None and i < len(sources) and i not in claimed and defined[i]:
-            bound[i] = (i, defined[i][-1])
-    return bound
-
-
-def _best_homes(
-    places: list[int], homes: list[int], name: str, schemas: Sequence[Mapping[str, Any]], sources: Sequence[str]
-) -> list[int | None]:
-    """One source per place: the assignment with the best fit of parameters, then with the most equal positions."""
-    if not homes:
-        return [None] * len(places)
-    if len(homes) < len(places):
-        return [homes[k % len(homes)] for k in range(len(places))]
-    if len(places) > _MAX_SAME_NAME:
-        return list(homes[: len(places)])
-    fit = {(i, j): _fit(schemas[i], name, sources[j]) for i in places for j in homes}
-
-    def quality(chosen: tuple[int, ...]) -> tuple[float, int]:
-        pairs = list(zip(places, chosen, strict=True))
-        return sum(fit[pair] for pair in pairs), sum(i == j for i, j in pairs)
-
-    best: tuple[int, ...] = max(permutations(homes, len(places)), key=quality)
-    return [*best]
-
-
-def _fit(schema: Mapping[str, Any], name: str, source: str) -> float:
-    """How well a schema's arguments agree with the parameters of a function: 0 to 1 (size of the overlap)."""
-    parameters = schema.get("parameters")
-    stated = set(parameters.get("properties") or {}) if isinstance(parameters, Mapping) else set()
-    definition = _definition(source, name)
-    if definition is None:
-        return 0.0
-    args = definition.args
-    taken = {arg.arg for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]}
-    return len(stated & taken) / max(len(stated | taken), 1)
-
-
-def _definition(source: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """The last top-level definition of a function, read without running anything."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    found = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name == name]
-    return found[-1] if found else None

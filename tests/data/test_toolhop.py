@@ -11,7 +11,8 @@ import pytest
 
 from data import load_splits, load_task
 from data.splits import shipped_ids
-from data.toolhop import ANSWER_FORM, BUDGET_VARIABLE, REVISION_VARIABLE, load, result_budget
+from data.toolhop import ANSWER_FORM, BUDGET_VARIABLE, load, result_budget
+from data.toolhop_rows import REVISION_VARIABLE
 from metrics.errors import ConfigurationError
 from metrics.evaluate import evaluate
 from programs import build_lm, build_program

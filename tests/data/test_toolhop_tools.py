@@ -7,7 +7,8 @@ import pickle
 import dspy
 import pytest
 
-from data.toolhop_tools import JsonTool, ToolText, bind_functions, build_tools
+from data.toolhop_binding import bind_functions
+from data.toolhop_tools import JsonTool, ToolText, build_tools
 from metrics.errors import InfrastructureError
 
 SOURCE = '''
