@@ -1,30 +1,97 @@
-"""The embedded model `offline`: a deterministic rule-based engine behind `dspy.LM(engine=...)`, not a language model."""
+"""The embedded model `offline`: a deterministic rule-based engine behind `dspy.LM`. It is NOT a language model.
+
+It exists so that everything runs without a key and without a network, so that tests are real end-to-end runs, and so
+that optimizers have something to improve. It knows nothing about the world and looks no answer up; every place that
+shows its scores must say what it is (`TeamLM.embedded`, `TeamLM.label`).
+
+What it does
+    It reads a request as any model would (fields in text mode, schemas in native mode, plain text), and answers by
+    heuristics on the surface of English: it takes the question apart into links (possessives, "of", relative clauses,
+    trailing verbs, kinship), matches tools to links by the words of their names, descriptions and parameters, fills
+    arguments by type and meaning from the question or earlier results, chains results, reads error texts; with a
+    search and a page tool it searches the entity, reads, follows the bridge and picks a span by the kind of question;
+    as a manager it delegates link by link, as an aggregator it draws the value from reports, as a debater it weighs
+    its peers' answers; as a proposer, judge or blamer it uses only what the request shows (`programs/offline/optimizer.py`).
+
+Directives: the instruction matters
+    Recognised in the instruction text, in several phrasings (`programs/offline/directives.py`). "Without" says what the
+    model does when the directive is missing; shares are shares of questions, drawn by a hash of the question.
+
+    | key | plain words | with | without |
+    |---|---|---|---|
+    | chain | one hop at a time; break it into ...; use each result in the next | every link in order | 60 % of questions of three links or more: jumps from the first to the last link; 60 % of bridge questions: only the first page; 40 % of comparisons: only one side |
+    | use_tools | tool results rather than memory; compute with a tool | the last computation uses its tool | 40 %: the last computation is done in the head and is wrong |
+    | bare | answer with the value only; no extra words | the value | 50 %: a sentence around the value |
+    | iso | ISO dates; YYYY-MM-DD | 1912-01-02 | January 2, 1912 |
+    | names | full names; Firstname Lastname | the full name | 50 %: the last name only |
+    | check | check before answering; of the kind that is asked | one value | objects and lists are copied raw |
+    | read_page | read the page, not only the summary | always opens the page | opens it only when the summary has no fitting span |
+    | retry | when a call fails, read the error text; another spelling | up to two more calls, corrected by what the error text suggests | goes on without the result |
+    | delegate | delegate every step; one sub-question at a time | a manager asks link by link | 60 %: stops after the first report |
+    | evidence | report the value with its evidence | value and tool results | 50 %: a report that names no value; never evidence |
+    | compare | where answers disagree prefer ...; compare them | weighs support and agreement | an aggregator takes the last value, 50 % of debaters the first other one |
+    | hasty | answer at once; as few calls as possible | (spoils) one call only | |
+    | verbose | explain at length; in full sentences | (spoils) always a sentence | |
+    | memory | rely on your own knowledge | (spoils) undoes use_tools | |
+    | capitals | in capital letters | (spoils) upper case | |
+
+    A demo that shows tool steps counts as `chain` and `use_tools`; demos whose answers are a few words count as `bare`.
+
+Randomness
+    Slips are drawn by a hash of the question; when the request samples (temperature above 0), the slips of the last
+    step (sentence, name, mental arithmetic, peers) also depend on `config.seed`. Nothing else enters: equal requests
+    give equal replies, in any thread.
+"""
+
 from __future__ import annotations
-import itertools
-from typing import Any
+
+from typing import Any, ClassVar
+
 from dspy.lm15 import Message, Response, TextPart, ToolCallPart, Usage
-from programs.offline.actor import act
+
+from programs.offline.optimizer import optimize
 from programs.offline.request import read
+from programs.offline.solve import solve
 from programs.offline.traits import read_traits
-from programs.offline.writing import Move, in_form, phrase, reply_text
+from programs.offline.writing import Move, reply_text
 
 
 class OfflineEngine:
-    embedded = True
-    supports_function_calling = True
+    """An engine for `dspy.LM("offline", engine=OfflineEngine(), cache=False)`: `complete(Request) -> Response`.
+
+    Stateless, thread-safe, about a millisecond per call. Token counts are estimates (four characters each).
+    """
+
+    embedded: ClassVar[bool] = True
+    supports_function_calling: ClassVar[bool] = True
+    supports_response_schema: ClassVar[bool] = False
 
     def complete(self, request: Any) -> Response:
+        """The reply to one request; never raises on what a request says."""
         seen = read(request)
-        traits = read_traits(seen)
-        move, agent = act(seen, traits)
-        if move is None:
-            r = agent.result()
-            text = phrase(r.value, traits, person=r.person) if r.value is not None else "unknown"
-            move = Move(thought="The chain is complete.", final=in_form(text, seen.get("answer_format")))
-        parts = []
+        move = optimize(seen) or solve(seen, read_traits(seen))
         text = reply_text(seen, move)
-        if text: parts.append(TextPart(text))
-        if seen.native:
-            parts += [ToolCallPart(id=f"call_{i}", name=n, input=a) for i, (n, a) in enumerate(move.calls)]
-        n_in = sum(len(m.text or "") for m in request.messages) // 4
-        return Response(id=None, model=request.model, message=Message.assistant(parts), finish_reason="tool_call" if seen.native and move.calls else "stop", usage=Usage(input_tokens=n_in, output_tokens=len(text)//4, total_tokens=n_in+len(text)//4))
+        calls = self._calls(move) if seen.native else []
+        parts: list[Any] = [TextPart(text)] if text or not calls else []
+        size = sum(len(message.text or "") for message in request.messages) + len(str(request.system or ""))
+        usage = _usage(size, len(text) + sum(len(str(call.input)) for call in calls))
+        reason = "tool_call" if calls else "stop"
+        message = Message.assistant([*parts, *calls])
+        return Response(id=None, model=request.model, message=message, finish_reason=reason, usage=usage)
+
+    @staticmethod
+    def _calls(move: Move) -> list[ToolCallPart]:
+        return [ToolCallPart(id=f"call_{i}", name=name, input=args) for i, (name, args) in enumerate(move.calls, start=1)]
+
+    def dump_state(self) -> dict[str, Any]:
+        """Nothing to save: the engine has no settings."""
+        return {}
+
+    @classmethod
+    def load_state(cls, state: dict[str, Any]) -> OfflineEngine:
+        return cls()
+
+
+def _usage(prompt_chars: int, reply_chars: int) -> Usage:
+    inputs, outputs = prompt_chars // 4 + 1, reply_chars // 4 + 1
+    return Usage(input_tokens=inputs, output_tokens=outputs, total_tokens=inputs + outputs)

@@ -224,6 +224,12 @@ def _from_text(text: str, hint: dict[str, float], echo: tuple[str, ...]) -> Any:
     return text
 
 
+def clip_result(text: str, limit: int = 160) -> str:
+    """A result as one short line, for reports."""
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
 def _wants_date(hint: dict[str, float]) -> bool:
     return any(hint.get(word, 0) >= 0.6 for word in ("date", "birth", "death", "founding", "opening", "day"))
 

@@ -65,7 +65,8 @@ def make_plan(question: Question, tools: tuple[Tool, ...]) -> list[PlannedStep]:
     rarity = {c: math.log(1 + len(tools) / sum(c in bag for bag in bags)) for bag in bags for c in bag}
     fits = [[_fit(bag, link, rarity) for link in links] for bag in bags]
     order, aligned = _align(fits, len(links))
-    fitting = [rank for rank, i in enumerate(order) if max(fits[i]) > 0.15]
+    few = len(links) == 1 or len(links) * 2 <= len(tools)
+    fitting = [rank for rank, i in enumerate(order) if max(fits[i]) > 0.15 and not (few and _dominated(i, fits))]
     if not fitting:
         return [PlannedStep(tools[i], question.chunks[aligned[i]], 0.0) for i in order]
     # a tool that says nothing in common with the question, but stands between two that do, is part of the way
@@ -75,6 +76,13 @@ def make_plan(question: Question, tools: tuple[Tool, ...]) -> list[PlannedStep]:
         for rank, i in enumerate(order)
         if rank in fitting or first < rank < last
     ]
+
+
+def _dominated(i: int, fits: list[list[float]]) -> bool:
+    """Another tool does each of this one's links far better: this one is for other questions."""
+    return all(
+        any(row[j] >= 3.0 * max(value, 0.2) for k, row in enumerate(fits) if k != i) for j, value in enumerate(fits[i])
+    )
 
 
 def _link_meaning(chunk: Chunk) -> dict[str, float]:

@@ -82,11 +82,17 @@ COMPARE = re.compile(
 
 @dataclass(frozen=True)
 class Chunk:
-    """One link: its words (no names) and the names that stand in it. `depth` 0 is what the question finally asks."""
+    """One link: its words (no names) and the names that stand in it. `depth` 0 is what the question finally asks.
+
+    `noun` is the word right before the (last) name, "novel" in "the novel X"; empty when a name stands alone.
+    `source`: the link with its names in place.
+    """
 
     text: str
     names: tuple[str, ...] = ()
     depth: int = 0
+    noun: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -139,28 +145,42 @@ def unfold(text: str) -> Question:
     for piece in parts:
         piece_names = tuple(names[int(i)].text for i in _HOLE.findall(piece))
         words = " ".join(_HOLE.sub(" ", piece).split()).strip(" ,;:'’")
+        whole = " ".join(_HOLE.sub(lambda m: text[names[int(m[1])].start : names[int(m[1])].end], piece).split())
         if words or piece_names:
-            chunks.append((words, piece_names))
+            chunks.append((words, piece_names, re.sub(r"['’]s$", "", whole.strip(" ,;"))))
     chunks = _merge_bare(chunks)
     if not chunks:
-        chunks = [(text, ())]
-    return Question(text, tuple(Chunk(w, n, d) for d, (w, n) in enumerate(chunks)), names)
+        chunks = [(text, (), text)]
+    nouns = {names[int(i)].text: word for word, i in re.findall(r"([^\W\d_][\w'-]*)\s+\x00(\d+)\x00", body)}
+    return Question(
+        text,
+        tuple(Chunk(w, n, d, nouns.get(n[-1], "") if n else "", whole) for d, (w, n, whole) in enumerate(chunks)),
+        names,
+    )
 
 
-def _merge_bare(chunks: list[tuple[str, tuple[str, ...]]]) -> list[tuple[str, tuple[str, ...]]]:
+_Raw = tuple[str, tuple[str, ...], str]
+
+
+def _merge_bare(chunks: list[_Raw]) -> list[_Raw]:
     """A chunk of nothing but stop words joins its inner neighbour; a name alone joins its outer one."""
-    merged: list[tuple[str, tuple[str, ...]]] = []
-    for words, names in chunks:
+    merged: list[_Raw] = []
+    for words, names, whole in chunks:
         content = [t for t in tokens(words) if t not in STOP]
         if merged and not content:
-            outer_words, outer_names = merged[-1]
-            merged[-1] = (f"{outer_words} {words}".strip(), outer_names + names)
+            outer_words, outer_names, outer_whole = merged[-1]
+            merged[-1] = (f"{outer_words} {words}".strip(), outer_names + names, _joined(outer_whole, whole, names))
         else:
-            merged.append((words, names))
+            merged.append((words, names, whole))
     if len(merged) > 1 and not [t for t in tokens(merged[0][0]) if t not in STOP] and not merged[0][1]:
-        head, (words, names) = merged[0][0], merged[1]
-        merged[:2] = [(f"{head} {words}".strip(), names)]
+        head, (words, names, whole) = merged[0][0], merged[1]
+        merged[:2] = [(f"{head} {words}".strip(), names, f"{head} {whole}".strip())]
     return merged
+
+
+def _joined(outer: str, inner: str, names: tuple[str, ...]) -> str:
+    """`mother` and `Ada Kent` (from "Ada Kent's mother") read "mother of Ada Kent"."""
+    return f"{outer} of {inner}" if names and not outer.endswith((" of", " by")) else f"{outer} {inner}".strip()
 
 
 def _parts(body: str) -> list[str]:
@@ -183,7 +203,7 @@ def _parts(body: str) -> list[str]:
     nearest = chain.pop() if chain else ""
     verb = _VERB.search(right)
     clause, tail = (right[: verb.start()], right[verb.start() :]) if verb else (right, "")
-    if not tail and re.match(r"(?:did|does|do)\b", left.strip()) and re.match(r"\s+[a-z]", clause):
+    if not tail and re.search(r"\b(?:did|does|do)\b", left) and re.match(r"\s+[a-z]", clause):
         clause, tail = "", clause  # "where did the engineer ... study"
     core = f"{core} {clause}"
     if inner and nearest.strip():
@@ -231,7 +251,7 @@ def _attach_lead(lead: str, tail: str, chain: list[str]) -> list[str]:
 
 def _first_words(head: str) -> str:
     """The noun right behind "what", "which", "how" up to the verb ("what year was ...", "how long in metres is ...")."""
-    match = re.match(r"((?:[\w'-]+\s+){1,4}?)(?=(?:is|are|was|were|do|does|did|has|have|had)\b)", head, re.IGNORECASE)
+    match = re.match(r"((?:[\w'\x01-]+\s+){1,4}?)(?=(?:is|are|was|were|do|does|did|has|have|had)\b)", head, re.IGNORECASE)
     return match[1] if match else ""
 
 
@@ -240,6 +260,8 @@ def _left_parts(left: str) -> list[str]:
     # a preposition directly before the name leaves an empty last part: the name belongs to the part before
     while len(parts) > 1 and not parts[-1].strip():
         parts.pop()
+        if match := re.search(r"\b(of|by)\s*(?:the\s*)?$", left):
+            parts[-1] += f" {match[1]}"  # kept: "founder of X" asks for someone, "painter X" is X
     return parts
 
 

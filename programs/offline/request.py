@@ -156,7 +156,7 @@ def _sections(text: str, names: tuple[str, ...]) -> dict[str, str]:
         rank = order.get(match[1])
         if rank is not None and (not found or rank > order[found[-1][1]]):
             found.append(match)
-    for match, following in zip(found, [*found[1:], None], strict=True):
+    for match, following in zip(found, [*found[1:], None], strict=False):
         value = text[match.end() : following.start() if following else len(text)]
         if following is None and (respond := list(_RESPOND.finditer(value))):
             value = value[: respond[-1].start()]
@@ -213,5 +213,5 @@ def sections_of(text: str) -> dict[str, str]:
     found = list(_MARKER.finditer(text))
     return {
         match[1]: text[match.end() : following.start() if following else len(text)].strip()
-        for match, following in zip(found, [*found[1:], None], strict=True)
+        for match, following in zip(found, [*found[1:], None], strict=False)
     }

@@ -66,7 +66,7 @@ distance far apart
 age old older oldest young younger youngest
 price cost costs fee amount
 currency money
-river stream flows flow
+river stream flows flow empty empties
 mountain summit peak
 language spoken speak speaks
 year years annual yearly

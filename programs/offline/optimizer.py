@@ -1,0 +1,369 @@
+"""The engine as proposer, reflector, judge and blamer: it uses only the texts that the request shows.
+
+With feedback, a rewriter looks for signs of what went wrong (a date in words, a sentence around a value, an error text
+that was ignored, a chain that stopped early) and adds the fitting directive to the instruction it was given. Without
+feedback it adds general directives, drawn by the request's own text and seed; some of them are useless or harmful.
+Judges score what is visible: whether an output has the asked form, names a value, rests on results.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from programs.offline.dates import find_dates
+from programs.offline.directives import FILLERS, TABLE, recognise
+from programs.offline.request import OutputField, Seen
+from programs.offline.team import value_in
+from programs.offline.words import STOP, chance, clip, tokens
+from programs.offline.writing import Move
+
+_BASE_NAMES = (
+    "current_instruction", "current_prompt", "basic_instruction", "base_instruction", "base_prompt", "parent_prompt",
+    "reference_prompt", "seed_prompt", "parent", "instruction", "prompt",
+)  # fmt: skip
+_PROMPT_OUT = re.compile(r"instruction|prompt|variant|rewrite|candidate", re.IGNORECASE)
+_SCORE_OUT = re.compile(r"score|rating|quality|probability|reward", re.IGNORECASE)
+_CHOICE_OUT = re.compile(r"choice|better|winner|prefer|verdict|decision|comparison", re.IGNORECASE)
+_BLAME_OUT = re.compile(r"blame|critique|criticism|fault", re.IGNORECASE)
+_LESSON_OUT = re.compile(r"lesson|reflection|insight|advice|rules?|bullets?", re.IGNORECASE)
+_TEXT_OUT = re.compile(r"description|summary|observation|analysis|modification|rationale|reason", re.IGNORECASE)
+
+# signs in feedback and traces, and the directive that answers them
+_SIGNS: dict[str, str] = {
+    "chain": r"stopped (?:after|early|too soon)|(?:first|one|single|only one) hop|incomplete chain|intermediate (?:value|result)|"
+    r"skipp\w+ (?:a |the )?(?:hop|step)|not (?:all|every) hops?|missing (?:hop|step)s?|middle of the chain|too early|next hop",
+    "use_tools": r"from memory|in (?:its|the) head|without (?:calling|using) (?:a |the |any )?tools?|comput\w+ (?:it )?(?:itself|wrong)|"
+    r"arithmetic|miscalculat\w+|off by|no tool (?:result|call)",
+    "bare": r"extra words|full sentences?|sentence around|value only|not the bare|too (?:long|many words)|explanation (?:in|on)|"
+    r"contains? (?:the|more than)|the answer to the question is|it turns out that|based on what was found",
+    "iso": r"\bISO\b|YYYY-MM-DD|date (?:form|format)|wrong (?:form|format) of (?:the )?date|dates? (?:must|should)",
+    "names": r"full name|last name only|surname only|first name (?:is )?missing|Firstname Lastname",
+    "check": r"wrong (?:kind|type)|not (?:a|the) (?:kind|type)|kind that is asked|an object instead|raw (?:json|result)|\{\"",
+    "retry": r"an error occurred|error text|\bdid not retry|failed call|call failed|not found|unknown \w+:|\"error\"",
+    "read_page": r"only the summary|summary only|did not (?:open|read) the page|page was not read",
+    "delegate": r"delegat\w+ (?:only|just|once|nothing)|never delegat\w+|did not delegate|sub-?question",
+    "evidence": r"no evidence|without evidence|named no value|no value|value (?:is |was )?missing|report (?:lacks|has no|without)|"
+    r"it went well|vague",
+    "compare": r"disagree\w*|followed the (?:first|majority)|majority|outvoted|contradict\w*",
+}
+_COMPILED = {key: re.compile(pattern, re.IGNORECASE) for key, pattern in _SIGNS.items()}
+_EXPECTED = re.compile(r"(?:expected|gold(?: answer)?|correct answer|right answer|should (?:be|have been)|reference)"
+                       r"(?: is| was)?[:\s]+[`'\"]?(.{1,80}?)[`'\"]?(?:[.;,\n]|$)", re.IGNORECASE)  # fmt: skip
+_GOT = re.compile(r"(?:got|predicted|your answer|answered|given answer|actual|received)(?: is| was)?[:\s]+[`'\"]?(.{1,120}?)"
+                  r"[`'\"]?(?:[.;\n]|$)", re.IGNORECASE)  # fmt: skip
+_POOLS = {
+    "tools": ("chain", "use_tools", "retry"),
+    "answer": ("bare", "check", "names", "iso"),
+    "report": ("evidence", "chain", "use_tools", "retry"),
+    "delegate": ("delegate", "chain", "evidence"),
+    "reports": ("compare", "bare", "check", "iso", "names"),
+    "debate": ("compare", "chain", "bare"),
+}
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A new instruction and why."""
+
+    text: str
+    reason: str
+
+
+def optimize(seen: Seen) -> Move | None:
+    """The reply to an optimizer's request, None when the request is none."""
+    if seen.mode == "plain":
+        return _plain(seen)
+    if not seen.outputs or "answer_format" in seen.inputs:
+        return None
+    fields: dict[str, Any] = {}
+    for out in seen.outputs:
+        value = _output(seen, out, fields)
+        if value is None:
+            return None
+        fields[out.name] = value
+    return Move(thought="", fields=fields, final=str(fields[seen.outputs[-1].name]))
+
+
+def _output(seen: Seen, out: OutputField, done: dict[str, Any]) -> Any:
+    name = out.name
+    base = base_instruction(seen)
+    is_list = out.type.lower().startswith("list")
+    if "shortened" in name:
+        return _shortened(seen)
+    if _PROMPT_OUT.search(name) and base is not None:
+        if is_list or "variant" in name:
+            return _variants(seen, base, is_list)
+        return propose(seen, base).text
+    if _BLAME_OUT.search(name):
+        blames = _blames(seen)
+        return blames if is_list else "\n".join(blames) or "OK"
+    if _LESSON_OUT.search(name):
+        lessons = _lessons(seen)
+        return lessons if is_list else "\n".join(f"- {lesson}" for lesson in lessons)
+    if _SCORE_OUT.search(name):
+        return _scores(seen) if is_list else _score_value(judge_text(seen), out)
+    if _CHOICE_OUT.search(name) or re.search(r"literal", out.type, re.IGNORECASE):
+        return _choice(seen, out)
+    if _TEXT_OUT.search(name):
+        return _describe(seen, name)
+    return None
+
+
+# -- proposing -------------------------------------------------------------------------------------
+
+
+def base_instruction(seen: Seen) -> str | None:
+    """The instruction that is to be improved, as the request shows it."""
+    for name in _BASE_NAMES:
+        if seen.inputs.get(name, "").strip():
+            return seen.inputs[name].strip()
+    return next((v.strip() for n, v in seen.inputs.items() if re.search(r"instruction|prompt", n) and v.strip()), None)
+
+
+def propose(seen: Seen, base: str) -> Proposal:
+    """A better instruction from what the request shows."""
+    evidence = "\n".join(
+        value for name, value in seen.inputs.items()
+        if value.strip() != base and re.search(r"feedback|failure|example|trace|case|critic|blame|lesson|success|demo|side_info", name)
+    )  # fmt: skip
+    operator = " ".join(seen.inputs.get(n, "") for n in ("operator", "operation")).lower()
+    if "reorgan" in operator or "reorder" in operator:
+        parts = _sentences(base)
+        return Proposal(" ".join(parts[1:] + parts[:1]) if len(parts) > 1 else base, "reordered")
+    needs = diagnose(evidence) if _has_feedback(seen) else Counter()
+    have = recognise(base)
+    missing = [key for key, _ in needs.most_common() if key not in have and _suits(key, base, seen)]
+    key = f"{seen.text}\x1f{seen.seed}"
+    if missing:
+        count = 2 if len(missing) > 1 and chance("two", key) < 0.5 else 1
+        first = int(chance("which", key) * min(2, len(missing)))
+        chosen = (missing[first:] + missing[:first])[:count]
+        kept = _without_harmful(base)
+        return Proposal(_joined(kept, [TABLE[k].wording for k in chosen]), ", ".join(chosen))
+    return Proposal(_joined(_without_harmful(base) if needs else base, _general(seen, base, key)), "general advice")
+
+
+def _has_feedback(seen: Seen) -> bool:
+    return any(re.search(r"feedback|failure|blame|lesson|critic|trace|case|side_info", name) for name in seen.inputs)
+
+
+def diagnose(text: str) -> Counter[str]:
+    """How often each directive's signs stand in feedback and traces."""
+    found: Counter[str] = Counter()
+    for key, pattern in _COMPILED.items():
+        if hits := len(pattern.findall(text)):
+            found[key] += hits
+    for wanted, got in zip(_EXPECTED.findall(text), _GOT.findall(text), strict=False):
+        wanted, got = wanted.strip(), got.strip()
+        if find_dates(wanted) and re.match(r"\d{4}-", wanted) and find_dates(got) and not re.match(r"\d{4}-", got):
+            found["iso"] += 2
+        if wanted and wanted.casefold() in got.casefold() and len(tokens(got)) > len(tokens(wanted)) + 2:
+            found["bare"] += 2
+        elif got and wanted.casefold().endswith(got.casefold()) and " " in wanted and got.casefold() != wanted.casefold():
+            found["names"] += 2
+        elif got.startswith(("{", "[")):
+            found["check"] += 2
+        elif got and got.casefold() != wanted.casefold():
+            found["chain"] += 1
+    return found
+
+
+def _suits(key: str, base: str, seen: Seen) -> bool:
+    """Directives that this role can use: a manager delegates, a worker reports, an answering role writes values."""
+    around = f"{base} {' '.join(seen.inputs.get(n, '') for n in ('role', 'role_name', 'module', 'agent_type', 'role_description'))}".lower()
+    if key == "delegate":
+        return bool(re.search(r"delegat|manager|ask the|planner|lead the team", around))
+    if key == "evidence":
+        return bool(re.search(r"report|manager|worker|caller|checker|reasoner|filter|audit", around))
+    if key in ("iso", "names", "bare"):
+        return not re.search(r"\b(?:plan|manager|parser|mapper)\b", around) or "answer" in around
+    return True
+
+
+def _general(seen: Seen, base: str, key: str) -> list[str]:
+    """General advice without feedback, drawn by the request's own text: mostly good practice, sometimes noise."""
+    tip = seen.inputs.get("tip", "").lower()
+    about = f"{base} {seen.inputs.get('module', '')} {seen.inputs.get('module_description', '')}".lower()
+    pool: list[str] = []
+    for word, keys in _POOLS.items():
+        if word in about:
+            pool += [k for k in keys if k not in pool]
+    pool = pool or list(_POOLS["tools"] + _POOLS["answer"])
+    have = recognise(base)
+    fresh = [k for k in pool if k not in have]
+    count = 1 if "concise" in tip else 3 if "descriptive" in tip else 1 + int(chance("count", key) * 2)
+    ranked = sorted(fresh, key=lambda k: chance("pick", k, key))
+    chosen = [TABLE[k].wording for k in ranked[:count]]
+    if "persona" in tip or "stakes" in tip or "creative" in tip or not chosen or chance("filler", key) < 0.3:
+        chosen.insert(0, FILLERS[int(chance("which filler", key) * len(FILLERS))])
+    if chance("harm", key) < 0.12:
+        harmful = [d.wording for d in TABLE.values() if not d.helps]
+        chosen.append(harmful[int(chance("which harm", key) * len(harmful))])
+    return chosen
+
+
+def _without_harmful(base: str) -> str:
+    """The instruction without sentences that only spoil (recognised harmful directives)."""
+    kept = [s for s in _sentences(base) if not any(not TABLE[k].helps for k in recognise(s))]
+    return " ".join(kept) if kept else base
+
+
+def _joined(base: str, more: list[str]) -> str:
+    base = base.strip()
+    fresh = [text for text in more if text not in base]
+    if not fresh:
+        return base
+    return f"{base.rstrip()}{'' if base.endswith(('.', '!', '?', ':')) or not base else '.'} {' '.join(fresh)}".strip()
+
+
+def _sentences(text: str) -> list[str]:
+    return [part for part in re.split(r"(?<=[.!?])\s+", text.strip()) if part]
+
+
+def _variants(seen: Seen, base: str, as_list: bool) -> Any:
+    """Several different rewrites; as a list, or separated by the marker that the request names."""
+    asked = " ".join(seen.inputs.get(n, "") for n in ("count", "n", "number", "k", "n_variants", "num_variants"))
+    match = re.search(r"\d+", asked)
+    count = min(12, int(match[0])) if match else 4
+    found: list[str] = []
+    for index in range(count * 4):
+        text = _joined(base, _general(seen, base, f"{seen.text}\x1f{seen.seed}\x1f{index}"))
+        if text not in found and text != base:
+            found.append(text)
+        if len(found) == count:
+            break
+    if as_list:
+        return found
+    marker = re.search(r"(?:marker|separat\w+|delimit\w+)[^`'\"\n]{0,40}[`'\"]([^`'\"\n]{2,20})[`'\"]", f"{seen.instruction} {seen.text}")
+    return f"\n{marker[1] if marker else '---'}\n".join(found)
+
+
+def _shortened(seen: Seen) -> str:
+    """Every sentence with a directive is kept, the rest goes from the end until the limit is met."""
+    text = seen.inputs.get("instruction", "")
+    match = re.search(r"\d+", seen.inputs.get("length_limit", "").replace(",", ""))
+    limit = int(match[0]) if match else 1000
+    parts = _sentences(text)
+    for droppable in (lambda s: not recognise(s), lambda s: True):
+        while len(" ".join(parts)) > limit and any(droppable(s) for s in parts):
+            parts.remove([s for s in parts if droppable(s)][-1])
+    return " ".join(parts) or clip(text, limit)
+
+
+# -- judging ---------------------------------------------------------------------------------------
+
+
+def quality(text: str, asked: str = "") -> float:
+    """0..1 for an output as it stands: it says something, names a value, has support, is no error and no chatter."""
+    text = text.strip()
+    if not text or text.lower() in ("none", "null"):
+        return 0.05
+    score = 0.35
+    if re.search(r"\b(?:unknown|could not find|cannot|no report)\b", text, re.IGNORECASE):
+        score -= 0.2
+    if re.search(r"an error occurred|\"error\"", text):
+        score -= 0.1
+    if value_in(text):
+        score += 0.25
+    if re.search(r"\bevidence\b|\bgave\b|->|returned|page", text, re.IGNORECASE):
+        score += 0.15
+    wanted = set(tokens(asked)) - STOP
+    if wanted:
+        score += 0.15 * len(wanted & set(tokens(text))) / len(wanted)
+    if re.search(r"the answer to the question is|it turns out that|based on what was found", text, re.IGNORECASE):
+        score -= 0.1
+    return round(min(1.0, max(0.0, score)), 2)
+
+
+def judge_text(seen: Seen) -> float:
+    """The score of the one output that a judge's request shows."""
+    output = next((v for n, v in seen.inputs.items() if re.search(r"output|response|message|answer|result", n)), "")
+    asked = next((v for n, v in seen.inputs.items() if re.search(r"input|task|problem|question", n)), "")
+    return quality(output, asked)
+
+
+def _scores(seen: Seen) -> list[float]:
+    listed = next((v for n, v in seen.inputs.items() if re.search(r"outputs|candidates|responses|messages", n)), "")
+    try:
+        items = json.loads(listed)
+    except ValueError:
+        items = [part for part in re.split(r"\n(?=\[?\d+[\].)]\s)", listed) if part.strip()]
+    asked = next((v for n, v in seen.inputs.items() if re.search(r"task|problem|question|input", n)), "")
+    return [quality(item if isinstance(item, str) else json.dumps(item), asked) for item in items if item]
+
+
+def _score_value(score: float, out: OutputField) -> Any:
+    kind = f"{out.type} {out.desc}".lower()
+    if kind.startswith("int"):
+        return round(score * (100 if "100" in kind else 10))
+    return score
+
+
+def _choice(seen: Seen, out: OutputField) -> str:
+    """The better of two outputs by `quality`; a tie where one is allowed, else the first."""
+    options = re.findall(r"['\"]([\w ]+)['\"]", out.type) or re.findall(r"\b([AB]|tie)\b", out.desc) or ["A", "B"]
+    sides = {n: v for n, v in seen.inputs.items() if re.search(r"(?:^|_)(?:a|b|1|2|first|second)$", n)}
+    asked = next((v for n, v in seen.inputs.items() if re.search(r"task|problem|question|input", n)), "")
+    values = list(sides.values())[:2]
+    if len(values) < 2:
+        return options[0]
+    left, right = (quality(v, asked) for v in values)
+    tie = next((o for o in options if o.lower() in ("tie", "equal", "draw", "same")), None)
+    if abs(left - right) < 0.02:
+        return tie or options[0]
+    named = [o for o in options if o != tie]
+    return named[0] if left > right or len(named) < 2 else named[1]
+
+
+def _blames(seen: Seen) -> list[str]:
+    """One line for the worst of the parents' outputs, none when all are fine."""
+    listed = next((v for n, v in seen.inputs.items() if re.search(r"parent|upstream|inputs?_from|messages", n)), "")
+    try:
+        parents = json.loads(listed)
+    except ValueError:
+        blocks = re.findall(r"^(?:=== (?:from )?|\[|## )?([\w -]{2,30}?)(?: ===|\]|:)\s*\n?(.*?)(?=^(?:=== |\[|## )?[\w -]{2,30}(?: ===|\]|:)|\Z)",
+                            listed, re.MULTILINE | re.DOTALL)  # fmt: skip
+        parents = {name.strip(): body for name, body in blocks}
+    if not isinstance(parents, dict) or not parents:
+        return []
+    worst = min(parents, key=lambda name: quality(str(parents[name])))
+    score = quality(str(parents[worst]))
+    if score >= 0.6:
+        return []
+    why = "its message names no value" if not value_in(str(parents[worst])) else "its value comes without evidence"
+    return [f"blame {worst}: {why}."]
+
+
+def _lessons(seen: Seen) -> list[str]:
+    evidence = "\n".join(seen.inputs.values())
+    base = base_instruction(seen) or ""
+    have = recognise(base)
+    keys = [key for key, _ in diagnose(evidence).most_common() if key not in have][:3]
+    return [TABLE[key].wording for key in keys]
+
+
+def _describe(seen: Seen, name: str) -> str:
+    """A short description of what was shown; nothing is invented."""
+    texts = [value for value in seen.inputs.values() if value.strip()]
+    words = Counter(t for text in texts for t in tokens(text) if t not in STOP and len(t) > 3 and not t.isdigit())
+    common = ", ".join(word for word, _ in words.most_common(6))
+    if "observation" in name:
+        return f"The samples are questions whose words include {common}; each needs several steps and has a short answer."
+    return f"It answers questions in several steps with tools and short messages (frequent words: {common})."
+
+
+# -- requests without fields -----------------------------------------------------------------------
+
+
+def _plain(seen: Seen) -> Move:
+    """GEPA's reflection prompt (instruction and examples in ``` blocks), or a greeting."""
+    blocks = re.findall(r"```\w*\n(.*?)\n?```", seen.text, re.DOTALL)
+    if blocks and re.search(r"new instruction", seen.text, re.IGNORECASE):
+        inputs = {"current_instruction": blocks[0], "examples_with_feedback": "\n".join(blocks[1:])}
+        shown = Seen("plain", seen.instruction, inputs, (), (), (), seen.text, seen.seed, seen.temperature)
+        return Move(final=f"```\n{propose(shown, blocks[0].strip()).text}\n```")
+    return Move(final="OK")
