@@ -20,6 +20,7 @@ from dspy.utils.exceptions import AdapterParseError
 
 from programs import replies
 from programs.answers import explicit_answer, is_empty_answer, strip_think
+from programs.report import Report
 from programs.tools import ToolList, prepare_tools
 
 FINAL_FIELDS = ("answer", "report")
@@ -39,6 +40,7 @@ class Plan:
     final: str
     tools_field: str | None
     calls_field: str | None
+    special: bool  # conversation histories, images, native response types: left to DSPy
 
 
 class TextAdapter(dspy.ChatAdapter):
@@ -70,12 +72,15 @@ class TextAdapter(dspy.ChatAdapter):
             final=next(reversed(outputs)),
             tools_field=self._get_tool_call_input_field_name(signature),
             calls_field=self._get_tool_call_output_field_name(signature),
+            special=any(_is_special(field.annotation) for field in signature.fields.values()),
         )
 
     def format(
         self, signature: type[dspy.Signature], demos: list[dict[str, Any]], inputs: dict[str, Any]
     ) -> list[dict[str, Any]]:
         plan = self.plan(signature)
+        if plan.special:
+            return super().format(signature, demos if demos and self.keeps_demos() else [], inputs)
         messages = [{"role": "system", "content": plan.system}]
         if demos and self.keeps_demos():
             messages.extend(self.format_demos(signature, [_demo_fields(demo, plan) for demo in demos]))
@@ -226,6 +231,8 @@ class TextAdapter(dspy.ChatAdapter):
         lm: dspy.BaseLM,
         lm_kwargs: dict[str, Any],
     ) -> list[dict[str, Any]]:
+        if self.plan(original_signature).special:
+            return super()._call_postprocess(processed_signature, original_signature, outputs, lm, lm_kwargs)
         return [self.read_output(processed_signature, original_signature, output) for output in outputs or [""]]
 
     def read_output(
@@ -267,6 +274,14 @@ class TextAdapter(dspy.ChatAdapter):
 def text_adapter() -> TextAdapter:
     """The process's text adapter (it holds nothing but caches)."""
     return TextAdapter()
+
+
+def _is_special(annotation: Any) -> bool:
+    if annotation == dspy.History:
+        return True
+    types = dspy.Type.extract_custom_type_from_annotation(annotation)
+    plain = (dspy.Tool, dspy.ToolCalls, Report)
+    return any(not issubclass(type_, plain) for type_ in types)
 
 
 def _is_optional_text(annotation: Any) -> bool:

@@ -98,6 +98,8 @@ def as_answer_format(form: Any) -> Any:
 
 def read_answer(form: Any, text: str) -> str | None:
     """The answer that a form finds in a final message, None when empty; a user's broken form never kills a run."""
+    if not text:
+        return None
     try:
         found = form.extract(text)
     except Exception:

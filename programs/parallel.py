@@ -12,6 +12,7 @@ import dspy
 from programs.budget import QuestionBudget
 
 Result = TypeVar("Result")
+MAX_THREADS = 16  # of one team at a time, however many delegations a reply holds
 
 
 class _Job(Generic[Result]):
@@ -67,6 +68,11 @@ def run_side_by_side(tasks: Sequence[Callable[[], Result]], *, deeper: bool = Fa
 
 
 def _run_threads(jobs: Sequence[_Job]) -> None:
+    for start in range(0, len(jobs), MAX_THREADS):
+        _run_batch(jobs[start : start + MAX_THREADS])
+
+
+def _run_batch(jobs: Sequence[_Job]) -> None:
     # daemon threads: Ctrl-C ends the process without waiting for calls in flight
     threads = [threading.Thread(target=copy_context().run, args=(job.run,), daemon=True, name="agent") for job in jobs]
     for thread in threads:

@@ -9,6 +9,7 @@ from typing import Any
 import dspy
 
 _HEADER = re.compile(r"^[\s>*_#`]*\[\[\s*##\s*(\w+)\s*##\s*\]\][*_`]*[ \t]*:?", re.MULTILINE)
+_INLINE = re.compile(r"\[\[\s*##\s*(\w+)\s*##\s*\]\]")
 _FENCE = re.compile(r"^```[\w-]*\s*\n(.*?)\n?```\s*$", re.DOTALL)
 _TAGGED_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL | re.IGNORECASE)
 _NAME_KEYS = ("name", "tool_name", "tool", "next_tool_name", "function_name", "action")
@@ -24,8 +25,10 @@ class UnreadableReply(ValueError):
 
 def split_sections(text: str) -> dict[str, str]:
     """`[[ ## field ## ]]` sections by lower-case name, in any case and with markdown around; first one wins."""
-    sections: dict[str, str] = {}
     matches = list(_HEADER.finditer(text))
+    if len(matches) == 1 and len(inline := list(_INLINE.finditer(text))) > 1:
+        matches = inline  # everything on one line
+    sections: dict[str, str] = {}
     for match, following in zip(matches, [*matches[1:], None], strict=True):
         body = text[match.end() : following.start() if following else len(text)].strip()
         sections.setdefault(match[1].lower(), body)

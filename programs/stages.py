@@ -1,17 +1,17 @@
-"""A role without tools: one call, asked once more when its reply cannot be read."""
+"""A role without tools: one call, asked once more when its reply cannot be read or lacks the final output."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import dspy
 
+from programs import loop_notes as notes
 from programs.arguments import cut
-from programs.calls import call_role
+from programs.calls import CallResult, call_role
 from programs.errors import is_context_overflow
-from programs.loop_notes import parse_problem
-from programs.loop_result import LoopResult, final_text_of
+from programs.loop_result import LoopResult, final_text_of, is_nothing
 from programs.masking import is_active, neutral_prediction
 from programs.signatures import output_field
 from programs.tool_calls import error_text
@@ -21,13 +21,20 @@ OVERFLOW_CHARS = 4000
 
 
 def run_stage(
-    predictor: Any, *, role: str, index: int = 0, round: int = 1, inputs: Mapping[str, str]
+    predictor: Any,
+    *,
+    role: str,
+    index: int = 0,
+    round: int = 1,
+    inputs: Mapping[str, str],
+    complete: Callable[[str], bool] = bool,
 ) -> LoopResult:
     """Call a stage or an aggregator; `report` is its last output field as it was written.
 
-    A reply that cannot be read is asked for once more (a counted parse error), then its text is used. Inputs
-    that do not fit the model's window are shortened in their middle once. A masked role gives its neutral
-    value without a call, and a stage that only reports is skipped when the question's budget is used up.
+    A reply that cannot be read, or in which `complete` finds no final output, is asked for once more and told
+    why (the second is the forced final call); then its text is used. Inputs that do not fit the model's window
+    are shortened in their middle. A masked role gives its neutral value without a call, and a stage that only
+    reports is skipped when the question's budget is used up.
     """
     result = LoopResult(role, index, round)
     output = output_field(predictor.signature)
@@ -39,8 +46,6 @@ def run_stage(
     if output != "answer" and budget is not None and (refusal := budget.refusal()):
         result.stopped = refusal
         return result
-    step: dict[str, Any] = {"turn": 1, "thought": "", "calls": []}
-    result.steps.append(step)
     values = dict(inputs)
     for attempt in range(1, ATTEMPTS + 1):
         result.n_lm_calls += 1
@@ -56,19 +61,38 @@ def run_stage(
         result.turns += 1
         result.truncated += reply.finish_reason == "length"
         result.error = result.stopped = None
-        if reply.parse_error is None:
-            first = next(iter(predictor.signature.output_fields))
-            step["thought"] = str(reply.prediction.get(first) or "") if first != output else ""
-            result.report = reply.prediction.get(output)
-            result.final_text = final_text_of(result.report)
-            break
-        result.parse_errors += 1
-        step["error"] = parse_problem(reply.parse_error)
-        result.report = result.final_text = final_text_of(reply.parse_error.lm_response)
-        step["reply"] = cut(result.final_text, 500)
-    if not result.final_text and result.stopped is None:
+        note = _take(result, reply, output, complete)
+        if note is None:
+            return result
+        values = _with_note(values, note)
+        result.forced = reply.parse_error is None and attempt < ATTEMPTS
+    if result.stopped is None and not complete(result.final_text):
         result.stopped = "no_answer"
     return result
+
+
+def _take(result: LoopResult, reply: CallResult, output: str, complete: Callable[[str], bool]) -> str | None:
+    """Store what a reply says; the note for another attempt, None when it is a complete final output."""
+    step: dict[str, Any] = {"turn": result.turns, "thought": "", "calls": []}
+    result.steps.append(step)
+    if reply.parse_error is not None:
+        result.parse_errors += 1
+        text = final_text_of(reply.parse_error.lm_response)
+        step |= {"error": notes.parse_problem(reply.parse_error), "reply": cut(text, 500)}
+        result.report = result.final_text = text or result.final_text
+        return notes.repair(step["error"], step["reply"], reply.finish_reason)
+    prediction = reply.prediction
+    first = next(iter(prediction.keys()))
+    step["thought"] = str(prediction.get(first) or "") if first != output else ""
+    result.report = prediction.get(output)
+    result.final_text = "" if is_nothing(result.report) else final_text_of(result.report)
+    return None if complete(result.final_text) else notes.final_call("no_answer", output)
+
+
+def _with_note(values: Mapping[str, str], note: str) -> dict[str, str]:
+    """The inputs with a note below the field that says what form the reply must have."""
+    field = "answer_format" if "answer_format" in values else next(reversed(values))
+    return {**values, field: f"{values[field]}\n\nnote: {note}"}
 
 
 def shorten(text: str, limit: int = OVERFLOW_CHARS) -> str:

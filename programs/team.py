@@ -182,10 +182,13 @@ class Session:
 
     def call_stage(self, role: str, inputs: dict[str, str], *, index: int = 0, round: int = 1) -> LoopResult:
         """Call a role without tools (`programs.stages.run_stage`) and record it as an agent."""
-        result = run_stage(getattr(self.team, role), role=role, index=index, round=round, inputs=inputs)
-        if output_field(getattr(self.team, role).signature) == "answer":
-            result.answer = read_answer(self.form, result.final_text) if result.final_text else None
+        predictor = getattr(self.team, role)
+        options: dict[str, Any] = {"role": role, "index": index, "round": round, "inputs": inputs}
+        if output_field(predictor.signature) == "answer":
+            result = run_stage(predictor, **options, complete=lambda text: read_answer(self.form, text) is not None)
+            result.answer = read_answer(self.form, result.final_text)
         else:
+            result = run_stage(predictor, **options)
             result.answer = result.final_text or None
         self.add(result)
         return result
