@@ -41,7 +41,8 @@ def too_deep(name: str) -> str:
     return f"an error occurred when calling {name}: agents cannot delegate any deeper"
 
 
-def final_call(reason: str, output: str) -> str:
-    """The last note of a forced final call."""
+def final_call(reason: str, output: str, *, tools: bool = True) -> str:
+    """The last note of a forced final call; `tools`: the role had some until now."""
     why = "the question's budget is used up" if reason.startswith("budget_") else _WHY[reason].format(output=output)
-    return f"final call: {why}. No tools are available any more; write your final {output} now from what is known."
+    gone = " No tools are available any more;" if tools else " So"
+    return f"final call: {why}.{gone} write your final {output} now from what is known."

@@ -65,7 +65,7 @@ def run_stage(
         if note is None:
             return result
         values = _with_note(values, note)
-        result.forced = reply.parse_error is None and attempt < ATTEMPTS
+        result.forced |= reply.parse_error is None and attempt < ATTEMPTS
     if result.stopped is None and not complete(result.final_text):
         result.stopped = "no_answer"
     return result
@@ -86,7 +86,7 @@ def _take(result: LoopResult, reply: CallResult, output: str, complete: Callable
     step["thought"] = str(prediction.get(first) or "") if first != output else ""
     result.report = prediction.get(output)
     result.final_text = "" if is_nothing(result.report) else final_text_of(result.report)
-    return None if complete(result.final_text) else notes.final_call("no_answer", output)
+    return None if complete(result.final_text) else notes.final_call("no_answer", output, tools=False)
 
 
 def _with_note(values: Mapping[str, str], note: str) -> dict[str, str]:
