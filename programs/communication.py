@@ -130,6 +130,14 @@ def parse_handoff(
     return Handoff(sender, text, check_format(communication), fields, tuple(problems), kind, receiver)
 
 
+def handoffs_from(result: Any, communication: str, **more: Any) -> list[Handoff]:
+    """What an agent's run (a `LoopResult`) hands over: one handoff, or none when it was masked or never called."""
+    if not result.n_lm_calls:
+        return []
+    who = {"role": result.role, "index": result.index, "round": result.round}
+    return [parse_handoff(result.report, communication, **who, **more)]
+
+
 def delegation_args(communication: str) -> dict[str, dict[str, Any]]:
     """Arguments of an agent tool, as JSON Schema properties: `question`, and what the format adds to it."""
     check_format(communication)

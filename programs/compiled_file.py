@@ -152,9 +152,11 @@ def packaged_programs() -> list[str]:
 
 
 def program_name(program: dspy.Module) -> str:
-    """Registry name of a program, or `package.module:Class` for a module of a user."""
+    """Registry name of a built-in program, `package.module:Class` of any other module."""
+    from programs.registry import PROGRAMS, program_class
+
     name = getattr(program, "name", None)
-    if isinstance(name, str) and name and hasattr(program, "hyperparameters"):
+    if name in PROGRAMS and program_class(name) is type(program):
         return name
     return f"{type(program).__module__}:{type(program).__qualname__}"
 

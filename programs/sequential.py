@@ -7,7 +7,7 @@ from typing import Any
 
 import dspy
 
-from programs.communication import Handoff, parse_handoff, render, report_form, report_type, summarise
+from programs.communication import Handoff, handoffs_from, render, report_form, report_type, summarise
 from programs.role_graph import RoleGraph
 from programs.signatures import acting_signature, aggregator_signature, stage_signature
 from programs.team import Session, Team
@@ -63,8 +63,7 @@ class Sequential(Team):
             handoffs: list[Handoff] = []
             for role in self.stages[:-1]:
                 result = self._stage(session, role, render(handoffs))
-                if result.n_lm_calls:  # neither masked nor skipped for want of budget
-                    handoffs.append(parse_handoff(result.report, self.communication, role=role))
+                handoffs += handoffs_from(result, self.communication)
             final = session.call_stage("aggregator", session.inputs(reports=render(handoffs)))
             return session.prediction(final, reports=summarise(handoffs, self.communication))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import dspy
 import pytest
 
-from programs import compiled_file
+from programs import build_program, compiled_file
 from programs.compiled_file import (
     CompiledFileError,
     describe_program,
@@ -70,7 +70,7 @@ class TestWritten:
 
     def test_the_header_says_what_it_is(self, file):
         header = describe_program(file)
-        assert header["program"] == "fake_team" and header["format_version"] == 1
+        assert header["program"] == "tests.support.fake_team:FakeTeam" and header["format_version"] == 1
         assert (header["team_size"], header["rounds"], header["communication"]) == (4, 1, "freeform")
         assert header["tool_calling"] == "text" and header["decoding"] == {"temperature": 0.2, "top_p": 0.9}
         assert header["roles"]["writer"]["inputs"] == ["plan", "answer_format"]
@@ -145,7 +145,7 @@ class TestAtomic:
 
 class TestDoesNotFit:
     def test_a_role_too_few_and_one_too_many(self, file, tmp_path):
-        with pytest.raises(CompiledFileError, match=r"'fake_team'.*team size 4.*missing in the file: checker") as error:
+        with pytest.raises(CompiledFileError, match=r"FakeTeam'.*team size 4.*missing in the file: checker") as error:
             load_program(file, FakeTeam(checked=True))
         assert error.value.missing == ("checker",) and error.value.extra == ()
         bigger = save_program(compiled(checked=True), tmp_path / "bigger.json")
@@ -157,7 +157,7 @@ class TestDoesNotFit:
         with pytest.raises(CompiledFileError) as error:
             load_program(file, UserModule())
         text = str(error.value)
-        assert "'fake_team'" in text and "tests.support.fake_team:UserModule" in text
+        assert "fake_team:FakeTeam'" in text and "tests.support.fake_team:UserModule" in text
         assert "missing in the file: answerer.predict" in text and "extra in the file: planner, writer" in text
 
     def test_other_fields(self, file):
@@ -330,12 +330,13 @@ class TestNames:
         assert program_name(program) == "tests.support.fake_team:UserModule"
         inner = program.answerer.predict
         inner.signature = inner.signature.with_instructions("Mine.")
+        assert program_name(FakeTeam()) == "tests.support.fake_team:FakeTeam"
+        assert program_name(build_program("sequential")) == "sequential"
         path = save_program(program, tmp_path / "mine.json")
         assert load_program(path).answerer.predict.signature.instructions == "Mine."
 
     def test_settings_can_be_changed_where_agents_share_a_prompt(self, tmp_path):
         path = save_program(compiled(), tmp_path / "x.json")
-        edit(path, lambda s: s["metadata"]["hopteam"].update(program="tests.support.fake_team:FakeTeam"))
         team = load_program(path, team_size=8)
         assert team.team_size == 8 and team.writer.signature.instructions.startswith("Better text")
         with pytest.raises(CompiledFileError, match="checker"):
@@ -353,7 +354,7 @@ class TestNames:
         save_program(compiled(), tmp_path / "compiled" / "toolhop" / "fake" / "gepa-0.json")
         assert packaged_programs() == ["toolhop/fake/gepa-0"]
         for name in ("toolhop/fake/gepa-0", "toolhop/fake/gepa-0.json", "compiled/toolhop/fake/gepa-0.json"):
-            assert describe_program(name)["program"] == "fake_team"
+            assert describe_program(name)["program"].endswith("FakeTeam")
         with pytest.raises(CompiledFileError, match="toolhop/fake/gepa-0"):
             describe_program("toolhop/fake/gepa-1")
         with pytest.raises(CompiledFileError):
@@ -367,3 +368,15 @@ def test_a_file_of_format_1_still_loads():
     assert team.planner.signature.instructions == "You are the planner. Work carefully, one step at a time."
     assert team.planner.demos[0]["tools"] == ["find_author"]
     assert describe_program(path)["scores"] == {"before": 0.5, "after": 0.6}
+
+
+def test_a_team_saved_in_format_1_still_loads_and_runs():
+    from tests.support.flow_script import QUESTION, TeamScript, lookup
+
+    team = load_program(Path(__file__).parent / "fixtures" / "centralized_format_1.json")
+    assert (team.name, team.team_size, team.communication) == ("centralized", 4, "semi_structured")
+    engine = FlowEngine(TeamScript("semi_structured"))
+    with dspy.context(lm=engine.lm):
+        assert team(question=QUESTION, tools=[lookup]).answer.startswith("1815")
+    assert all(f"You are the {call.role}." in call.system for call in engine.calls)
+    assert "find_author" in engine.of("tool_caller")[0].demos and "find_author" not in engine.of("manager")[0].demos
