@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -78,6 +79,10 @@ class Team(dspy.Module):
 
     def forward(self, question: str, tools: Any = None, answer_format: Any = None) -> dspy.Prediction:
         raise NotImplementedError
+
+    async def aforward(self, **inputs: Any) -> dspy.Prediction:
+        """`forward` in a worker thread with the caller's context, so that `await program.acall(...)` works."""
+        return await asyncio.to_thread(object.__getattribute__(self, "forward"), **inputs)
 
     def role_graph(self) -> Any:
         """Roles, their predictors, and who reads whom; see `programs.role_graph.RoleGraph`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 
@@ -165,6 +166,16 @@ def test_a_bootstrapped_program_has_demos_of_plain_data_even_with_closures_as_to
     engine = RecordingEngine()
     ask(engine, loaded)
     assert "[[ ## tools ## ]]\nclosure" in engine.requests[0].messages[0].text
+
+
+def test_programs_can_be_awaited(caplog):
+    async def both():
+        with dspy.context(lm=make_lm(RecordingEngine("x"))):
+            program = build_program("single")
+            return await asyncio.gather(program.acall(question="a"), program.acall(question="b", tools=[population]))
+
+    assert [prediction.answer for prediction in asyncio.run(both())] == ["x", "x"]
+    assert "discouraged" not in caplog.text
 
 
 def test_role_graph_is_one_node():
