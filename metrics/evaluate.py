@@ -95,7 +95,8 @@ def evaluate(
     }
     began = time.monotonic()
     with _sink(folder, config, resume=resume, overwrite=overwrite) as sink:
-        run = _Run(settings, examples, sink, progress or SilentProgress())
+        remark = "embedded engine, no language model" if (facts or {}).get("embedded") else ""
+        run = _Run(settings, examples, sink, progress or SilentProgress(), remark)
         previous = sink.previous_summary or {}
         if not run.missing and previous.get("complete"):
             return previous
@@ -170,13 +171,13 @@ class _Settings:
 class _Run:
     """The state of one run: what is missing, what has come in, whether to go on."""
 
-    def __init__(self, settings: _Settings, examples: list[Any], sink: Any, progress: Progress) -> None:
+    def __init__(self, settings: _Settings, examples: list[Any], sink: Any, progress: Progress, remark: str) -> None:
         self.settings, self.sink, self.progress = settings, sink, progress
         self.task = settings.task
         # a row with an error is done again; what its failed attempts cost is kept
         self.earlier = {key: row for key, row in sink.rows.items() if row.get("error")}
         self.missing = [e for e in examples if row_key(e.id) not in sink.rows or row_key(e.id) in self.earlier]
-        self.state = RunState(total=len(examples), begun_with=len(examples) - len(self.missing))
+        self.state = RunState(total=len(examples), begun_with=len(examples) - len(self.missing), remark=remark)
         redone = {row_key(example.id) for example in self.missing}
         for example in examples:
             if row_key(example.id) not in redone:

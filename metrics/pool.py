@@ -8,7 +8,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -90,7 +90,7 @@ def run_pool(
             tasks.put(None)
 
 
-def _wait(running: dict[int, tuple[object, float]], limit_s: float | None) -> float:
+def _wait(running: Mapping[int, tuple[object, float]], limit_s: float | None) -> float:
     """Seconds until the first item is overdue, at most 1 (so that signals and stop conditions are seen)."""
     if limit_s is None:
         return 1.0
@@ -98,7 +98,7 @@ def _wait(running: dict[int, tuple[object, float]], limit_s: float | None) -> fl
     return min(1.0, max(0.001, first + limit_s - time.monotonic()))
 
 
-def _overdue(running: dict[int, tuple[object, float]], limit_s: float | None) -> list[int]:
+def _overdue(running: Mapping[int, tuple[object, float]], limit_s: float | None) -> list[int]:
     if limit_s is None:
         return []
     now = time.monotonic()

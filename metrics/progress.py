@@ -15,10 +15,14 @@ PLAIN_SECONDS = 5.0  # between two plain lines
 
 @dataclass
 class RunState:
-    """Where a run stands: totals over all rows of the folder, `begun_with` of them from an earlier run."""
+    """Where a run stands: totals over all rows of the folder, `begun_with` of them from an earlier run.
+
+    `remark` stands beside the running score (whose score it is, where that could be mistaken).
+    """
 
     total: int
     begun_with: int = 0
+    remark: str = ""
     done: int = 0
     scored: int = 0
     right: float = 0.0
@@ -46,6 +50,7 @@ class RunState:
         if self.scored:
             low, high = wilson_interval(round(self.right), self.scored)
             parts.append(f"score {100 * self.right / self.scored:.1f}% [{100 * low:.1f}, {100 * high:.1f}]")
+            parts.append(self.remark)
         if self.errors:
             parts.append(f"{self.errors} error{'s' if self.errors > 1 else ''}")
         parts.append(f"{self.tokens:,} tokens")
@@ -57,7 +62,7 @@ class RunState:
             parts.append(f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min")
             if self.done < self.total:
                 parts.append(f"{duration((self.total - self.done) / rate)} left")
-        return " · ".join(parts)
+        return " · ".join(part for part in parts if part)
 
 
 class Progress(Protocol):
@@ -118,7 +123,7 @@ class PlainProgress(SilentProgress):
 
 
 class LiveProgress(SilentProgress):
-    """One line in place (rich), redrawn at most four times a second; notes scroll above it."""
+    """One line in place (rich), redrawn a few times a second; notes scroll above it."""
 
     def __init__(self, stream: TextIO | None = None, *, verbose: bool = False) -> None:
         super().__init__(stream)
@@ -126,22 +131,19 @@ class LiveProgress(SilentProgress):
         from rich.live import Live
 
         self.verbose = verbose
-        self._console = Console(file=self.stream)
-        self._live = Live(console=self._console, auto_refresh=False, transient=False)
         self._state: RunState | None = None
-        self._drawn = 0.0
+        self._console = Console(file=self.stream)
+        self._live = Live(console=self._console, get_renderable=self._render, refresh_per_second=3)
 
     def start(self, state: RunState) -> None:
         """Begin to draw."""
+        self._state = state
         self._live.start()
-        self._draw(state)
 
     def update(self, state: RunState, row: dict[str, Any]) -> None:
         """One finished question."""
         if self.verbose:
             self.note(row_line(row))
-        if time.monotonic() - self._drawn >= 0.25 or state.done >= state.total:
-            self._draw(state)
 
     def note(self, text: str) -> None:
         """A line above the live one."""
@@ -149,14 +151,14 @@ class LiveProgress(SilentProgress):
 
     def close(self, state: RunState) -> None:
         """Leave the last state on the screen."""
-        self._draw(state)
+        self._live.refresh()
         self._live.stop()
 
-    def _draw(self, state: RunState) -> None:
+    def _render(self) -> Any:
         from rich.text import Text
 
-        self._drawn = time.monotonic()
-        self._live.update(Text(state.line(), overflow="ellipsis", no_wrap=True), refresh=True)
+        line = self._state.line() if self._state is not None else ""
+        return Text(line, overflow="ellipsis", no_wrap=True)
 
 
 def make_progress(*, quiet: bool = False, verbose: bool = False, stream: TextIO | None = None) -> Progress:

@@ -346,4 +346,7 @@ def test_the_live_line_works_on_a_terminal():
     progress = make_progress(stream=stream)
     evaluate(Scripted(right), WordTask(5), progress=progress)
     assert "5/5" in stream.getvalue() and "score 100.0%" in stream.getvalue()
+    assert "no language model" not in stream.getvalue()
+    evaluate(Scripted(right), WordTask(5), progress=make_progress(stream=stream), facts={"embedded": True})
+    assert "no language model" in stream.getvalue(), "a running score of the embedded engine says so"
     assert make_progress(quiet=True, stream=stream).__class__.__name__ == "SilentProgress"
