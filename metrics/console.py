@@ -83,7 +83,7 @@ def _score(summary: Mapping[str, Any]) -> str:
 
 
 def _counts(summary: Mapping[str, Any]) -> str:
-    parts = [f"{summary['n_errors']} errors"]
+    parts = [f"{summary['n_errors']} error{'s' if summary['n_errors'] != 1 else ''}"]
     if summary["n_errors"]:
         kinds = ", ".join(f"{label.split(':')[-1]}×{count}" for label, count in summary["errors"].items())
         parts[0] += f" ({kinds}); counted as wrong the score is {percent(summary['accuracy_errors_as_wrong'])}"

@@ -158,7 +158,7 @@ class LiveProgress(SilentProgress):
         from rich.text import Text
 
         line = self._state.line() if self._state is not None else ""
-        return Text(line, overflow="ellipsis", no_wrap=True)
+        return Text(line)  # wraps on a narrow terminal
 
 
 def make_progress(*, quiet: bool = False, verbose: bool = False, stream: TextIO | None = None) -> Progress:

@@ -108,7 +108,7 @@ def test_what_is_printed_after_a_run(tmp_path):
         "words, 5 questions of split test", "ids h5", "setting free", "scoring equal-text", "program scripted",
         "model m/x", "temperature 0.2", "accuracy 100.0% [51.0, 100.0] of 4 scored", "strict 75.0%",
         "a do-nothing answer scores 0.0%",
-        "1 errors (RuntimeError×1)", "counted as wrong the score is 80.0%", "first: the agent fell over",
+        "1 error (RuntimeError×1)", "counted as wrong the score is 80.0%", "first: the agent fell over",
         "billed $0.0000", "tool calls",
     ):  # fmt: skip
         assert part in text, part
