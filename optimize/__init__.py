@@ -18,6 +18,7 @@ _EXPORTS = {
     "SearchContext": "optimize.context",
     "Bootstrap": "optimize.methods.bootstrap",
     "GEPA": "optimize.methods.gepa",
+    "HiveMind": "optimize.methods.hivemind",
     "Identity": "optimize.methods.identity",
     "MIPRO": "optimize.methods.mipro",
 }

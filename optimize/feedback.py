@@ -7,34 +7,16 @@ what it got from the role (one judge call per failed run and consumer). Each lev
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-import dspy
-
-from optimize.clip import MESSAGE, TASK, as_text, clip
+from optimize import blame
+from optimize.clip import MESSAGE, as_text, clip
 from optimize.context import SearchContext
 from optimize.rows import Row
 from programs.role_graph import RoleGraph
 
 LEVELS = ("plain", "topology", "blame")
 SHOWN_CALLS = 2  # of each role: the first and the last
-_BLAME_LINE = re.compile(r"(?im)^\W*blame\s+([\w.@\[\]-]+)\s*:\s*(.+)$")
-
-
-class CriticizeSenders(dspy.Signature):
-    """A team failed at a task. You were one of its members. Judge only the messages that your team-mates sent you.
-
-    Write one line per team-mate whose message held you back, in the form `blame NAME: one sentence that says what was
-    wrong or missing in the message and what you would have needed`. Write OK when the messages were fine.
-    """
-
-    task: str = dspy.InputField()
-    outcome: str = dspy.InputField(desc="what became of the team's answer")
-    your_role: str = dspy.InputField()
-    messages: str = dspy.InputField(desc="what each team-mate sent you")
-    your_output: str = dspy.InputField()
-    blame: str = dspy.OutputField(desc="lines `blame NAME: sentence`, or OK")
 
 
 def feedback_for(context: SearchContext, row: Row, role: str) -> str:
@@ -83,17 +65,8 @@ def _blame(context: SearchContext, row: Row, role: str) -> list[str]:
         senders = _neighbours(graph, consumer, "parents")
         if row.outputs.get(consumer) is None:
             continue
-        reply = context.ask(
-            CriticizeSenders,
-            kind="judge",
-            temperature=0.2,
-            task=clip(str(row.example.question), TASK),
-            outcome=row.feedback or "the answer was wrong",
-            your_role=consumer,
-            messages="\n".join(f"{sender}: {_shown(row.outputs.get(sender, []))}" for sender in senders),
-            your_output=_shown(row.outputs[consumer]),
-        )
-        for name, sentence in _BLAME_LINE.findall(reply.blame or "" if reply is not None else ""):
-            if name == role:
-                lines.append(f"Blame from {consumer}: {clip(sentence.strip(), 300)}")
+        inputs = blame.question(row, consumer, senders)
+        reply = context.ask(blame.CriticizeSenders, kind="judge", temperature=blame.TEMPERATURE, **inputs)
+        said = blame.sentences(reply, senders)
+        lines += [f"Blame from {consumer}: {sentence}" for name, sentence in said if name == role]
     return lines

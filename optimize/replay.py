@@ -29,6 +29,7 @@ from optimize.tape import Tape
 from programs.masking import is_active, neutral_prediction
 
 SCOPE = "replay_scope"  # the key of `dspy.context` under which a rollout's `RolloutScope` travels
+BYPASS = "bypass_fields"  # key of `dspy.context`: role -> input fields that it passes on as they are while masked
 _PRIVILEGED = ("signature", "demos", "config", "lm", "_trace")
 _NO_IDENTITY = ("api_key", "api_base", "base_url", "extra_headers", "headers", "timeout", "num_retries", "cache")
 
@@ -260,7 +261,13 @@ class _Node:
         return self.name, signature, self.cache.key(self.predictor, self.name, kwargs)
 
     def _neutral(self, kwargs: dict[str, Any]) -> dspy.Prediction:
-        prediction = neutral_prediction(kwargs.get("signature", self.predictor.signature))
+        signature = kwargs.get("signature", self.predictor.signature)
+        prediction = neutral_prediction(signature)
+        fields = (dspy.settings.get(BYPASS) or {}).get(self.role, ())
+        if message := "\n\n".join(str(kwargs[name]) for name in fields if kwargs.get(name)):
+            for name, info in signature.output_fields.items():
+                if info.annotation is str:
+                    prediction[name] = message
         self._trace(kwargs, prediction)
         return prediction
 

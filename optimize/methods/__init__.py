@@ -12,6 +12,7 @@ METHODS: dict[str, str] = {
     "bootstrap": "optimize.methods.bootstrap:Bootstrap",
     "mipro": "optimize.methods.mipro:MIPRO",
     "gepa": "optimize.methods.gepa:GEPA",
+    "hivemind": "optimize.methods.hivemind:HiveMind",
 }
 
 
