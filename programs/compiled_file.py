@@ -187,7 +187,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise CompiledFileError(f"{path} is empty" if empty else f"{path} cannot be read: {error}") from error
     metadata = state.get("metadata") if isinstance(state, dict) else None
     header = metadata.get(HEADER) if isinstance(metadata, dict) else None
-    roles = header.get("roles") if isinstance(header, dict) else None
+    header = header if isinstance(header, dict) else {}
+    roles = header.get("roles")
     if not isinstance(roles, dict) or not all(isinstance(r, dict) for r in roles.values()) or "program" not in header:
         raise CompiledFileError(
             f"{path} has no header of a compiled program (metadata.{HEADER} with program and roles); "

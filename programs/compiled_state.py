@@ -28,7 +28,7 @@ def signature_fields(signature: type[dspy.Signature]) -> dict[str, list[str]]:
 
 def clean_state(predictor: dspy.Predict) -> dict[str, Any]:
     """DSPy's state of a predictor without model, traces and training rows; demos as plain JSON, tools as names."""
-    state = {"traces": [], "train": [], "demos": [_demo(demo) for demo in predictor.demos]}
+    state: dict[str, Any] = {"traces": [], "train": [], "demos": [_demo(demo) for demo in predictor.demos]}
     state["signature"] = clean_json(predictor.signature.dump_state())
     if predictor.fields:
         state["fields"] = clean_json(predictor.fields)

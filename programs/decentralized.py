@@ -23,7 +23,8 @@ class Decentralized(Team):
     Message flow: round 1: every peer alone. Rounds 2 to R: every peer gets the question, its own and all other peers'
     final messages of the round before (under names that are the same for every receiver), keeps or revises its answer,
     and may call tools. The peers of a round work side by side and see nothing of their own round. The last round is
-    voted on as in `independent`; the winner's own final message and last tool result are the program's.
+    voted on as in `independent`; the winner's own final message and last tool result are the program's. When the
+    question's budget is used up between two rounds, the last complete round is voted on.
     Model calls per question: r R L, with L the calls of one tool loop.
     """
 
@@ -47,7 +48,12 @@ class Decentralized(Team):
             note_clones(self.name, self.team_size)
             handoffs: list[Handoff] = []
             peers: list[LoopResult] = []
-            for round in range(1, self.rounds + 1):
+            budget = dspy.settings.get("question_budget")
+            for round in self._rounds():
+                if peers and (refusal := budget.refusal()):  # every peer has answered: the debate ends here
+                    for peer in peers:
+                        peer.stopped = peer.stopped or refusal
+                    break
                 messages = [self._message(peer) for peer in peers if peer.n_lm_calls]
                 handoffs += messages
                 peers = run_side_by_side(
@@ -78,11 +84,15 @@ class Decentralized(Team):
         if not written or getattr(written, "is_empty", False):
             thought = peer.steps[-1].get("thought", "") if peer.steps and self.communication == "freeform" else ""
             written = "\n\n".join(part for part in (thought, peer.final_text) if part)
-        who = {"role": peer.role, "index": peer.index, "round": peer.round}
-        return parse_handoff(written, self.communication, **who, kind="message")
+        return parse_handoff(
+            written, self.communication, role=peer.role, index=peer.index, round=peer.round, kind="message"
+        )
+
+    def _rounds(self) -> range:
+        return range(1, (self.rounds or 1) + 1)
 
     def role_graph(self) -> RoleGraph:
-        nodes = [appearance("debater", round) for round in range(1, self.rounds + 1)]
+        nodes = [appearance("debater", round) for round in self._rounds()]
         edges = tuple(pairwise(nodes))
         counts = dict.fromkeys(nodes, self.team_size)
         return RoleGraph(tuple(nodes), edges=edges, counts=counts, edge_field=dict.fromkeys(edges, "context"))

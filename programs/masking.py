@@ -179,7 +179,7 @@ def _neutral_object(cls: type, depth: int) -> Any:
         return {name: _neutral(hint, (), depth + 1) for name, hint in get_type_hints(cls).items()}
     for plain, value in _PLAIN.items():
         if issubclass(cls, plain):
-            return cls(value) if not issubclass(cls, datetime.date | datetime.time) else None
+            return None if issubclass(cls, datetime.date | datetime.time) else cls(value)  # type: ignore[call-arg]
     return cls() if issubclass(cls, _CONTAINERS) else None
 
 

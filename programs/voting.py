@@ -29,14 +29,14 @@ def vote(answers: Sequence[str | None], vote_key: Callable[[str], str]) -> Vote:
     else answered. The winner is the first agent with the winning key, so its answer is submitted as it wrote it.
     """
     keys = [None if answer is None else _key(answer, vote_key) for answer in answers]
-    voters = [k for k, key in enumerate(keys) if key] or [k for k, key in enumerate(keys) if key is not None]
+    cast = [key for key in keys if key] or [key for key in keys if key is not None]
     counts: dict[str, int] = {}
-    for k in voters:
-        counts[keys[k]] = counts.get(keys[k], 0) + 1
+    for key in cast:
+        counts[key] = counts.get(key, 0) + 1
     if not counts:
         return Vote(None)
-    key = max(counts, key=counts.__getitem__)  # the first of equals: dicts keep the order of first appearance
-    return Vote(keys.index(key), key, counts)
+    winner = max(counts, key=counts.__getitem__)  # the first of equals: dicts keep the order of first appearance
+    return Vote(keys.index(winner), winner, counts)
 
 
 def _key(answer: str, vote_key: Callable[[str], str]) -> str:

@@ -45,7 +45,8 @@ class DirectSearch(Team):
 
     def _search(self, tools: ToolList, question: str) -> tuple[str, list[dict[str, Any]]]:
         for name in sorted(tools.names, key=lambda name: "search" not in name.lower()):
-            args = tools.find(name).args or {}
+            tool = tools.find(name)
+            args = (tool.args if tool else None) or {}
             if parameter := next((key for key in _QUERY if key in args), None):
                 observation = execute_call(tools, name, {parameter: question})
                 call = {"name": name, "args": {parameter: question}, "result": observation.text}
