@@ -84,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
     from metrics.console import summary_lines
     from metrics.evaluate import evaluate
     from metrics.load import EXPORTS, export_run
+    from metrics.run_config import default_folder
 
     if args.resume and args.overwrite:
         raise _mistake("--resume and --overwrite exclude each other")
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     task = task_from_args(args)
     facts = describe_run(args, program, task, models)
     config = run_config(args, facts, task, models.decoding)
-    folder = choose_folder(args, config)
+    folder = Path(args.out) if args.out else default_folder(RESULTS, config["settings"], resume=args.resume)
     for notice in dataset_notices(args, task):
         print(notice, file=sys.stderr)
     with dspy.context(lm=models.lm):
@@ -136,6 +137,7 @@ def exit_status(summary: Mapping[str, Any], tolerated: float | int) -> int:
 
 def describe_run(args: argparse.Namespace, program: Any, task: Any, models: Any) -> dict[str, Any]:
     """What was run, for the summary: program and its shape, models and what they are, decoding."""
+    from metrics.run_config import prompts_hash
     from programs.compiled_file import program_name
 
     hyper = program.hyperparameters() if hasattr(program, "hyperparameters") else {}
@@ -163,78 +165,17 @@ def describe_run(args: argparse.Namespace, program: Any, task: Any, models: Any)
 
 
 def run_config(args: argparse.Namespace, facts: Mapping[str, Any], task: Any, decoding: Any) -> dict[str, Any]:
-    """config.json: `settings` decide the rows and must be the same to resume; the rest is for the record."""
-    import platform
-    from datetime import UTC, datetime
-
+    """config.json without the task's part; its settings are what decides the rows."""
     from metrics.evaluate import run_settings
+    from metrics.run_config import build_config
 
     timeout = limits_from_args(args).question_timeout
-    facts_only = ("model_label", "embedded", "notes", "compiled")
+    said_elsewhere = ("model_label", "embedded", "notes", "compiled")
     settings = {
         **run_settings(task, seed=args.seed, decoding=decoding, question_timeout=timeout),
-        **{key: value for key, value in facts.items() if key not in facts_only},
+        **{key: value for key, value in facts.items() if key not in said_elsewhere},
     }
-    return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "settings": settings,
-        "embedded": facts["embedded"],
-        "arguments": {key: _shown(value) for key, value in sorted(vars(args).items())},
-        "environment": {
-            "python": platform.python_version(),
-            "platform": platform.system(),
-            **package_versions(),
-            "endpoint": _shown(args.api_base),
-        },
-    }
-
-
-def choose_folder(args: argparse.Namespace, config: Mapping[str, Any]) -> Path:
-    """`--out`, else results/DATASET/PROGRAM/TIME-MODEL-HASH; a resume without it takes the newest with its hash."""
-    import hashlib
-    from datetime import datetime
-
-    from metrics.jsonio import dumps
-    from metrics.run_folder import safe_name
-
-    if args.out:
-        return Path(args.out)
-    settings = config["settings"]
-    digest = hashlib.blake2b(dumps(settings), digest_size=3).hexdigest()
-    place = RESULTS / safe_name(settings["dataset"]) / safe_name(settings["program"].replace(":", "."))
-    name = f"{safe_name(settings['model'].split('/')[-1])[:40]}-{digest}"
-    if args.resume:
-        found = sorted(path for path in place.glob(f"*-{name}") if path.is_dir())
-        if not found:
-            raise _mistake(f"nothing to resume: no run with these settings in {place} (name it with --out)")
-        return found[-1]
-    return place / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
-
-
-def prompts_hash(program: Any) -> str:
-    """Changes when an instruction, a field or a demo of any predictor changes."""
-    import hashlib
-
-    from metrics.jsonio import dumps
-
-    parts = [
-        [name, predictor.signature.instructions, predictor.signature.dump_state(), [str(d) for d in predictor.demos]]
-        for name, predictor in program.named_predictors()
-    ]
-    return hashlib.blake2b(dumps(parts), digest_size=8).hexdigest()
-
-
-def package_versions() -> dict[str, str]:
-    """Versions of what a result depends on; packages that are not installed are left out."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {}
-    for name in ("hopteam", "dspy", "litellm", "numpy", "sympy", "bm25s", "wikipedia"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    return build_config(settings, embedded=facts["embedded"], arguments=vars(args), endpoint=args.api_base)
 
 
 def compare(args: argparse.Namespace) -> int:
@@ -303,15 +244,6 @@ def _program(args: argparse.Namespace, role_models: dict[str, Any]) -> Any:
     if role_models:
         overrides["role_models"] = role_models
     return load_program(args.load, args.program, **overrides)
-
-
-def _shown(value: Any) -> Any:
-    """An argument as it is recorded: without user names, passwords and keys in addresses."""
-    from metrics.errors import scrub
-
-    if isinstance(value, str):
-        return scrub(value)
-    return [_shown(item) for item in value] if isinstance(value, list) else value
 
 
 def _mistake(text: str) -> ValueError:
