@@ -135,6 +135,8 @@ class TextAdapter(dspy.ChatAdapter):
         return "\n\n".join([*parts, "[[ ## completed ## ]]"])
 
     def user_message_output_requirements(self, signature: type[dspy.Signature]) -> str:
+        acts = any(field.annotation == dspy.ToolCalls for field in signature.output_fields.values())
+
         def hint(annotation: Any) -> str:
             if annotation == dspy.ToolCalls:
                 return f" (a JSON object like {_CALLS_EXAMPLE})"
@@ -142,6 +144,8 @@ class TextAdapter(dspy.ChatAdapter):
                 return ""
             if _is_optional_text(annotation):
                 return " (empty while you still call tools)"
+            if annotation is Report:
+                return " (a JSON object of that schema; {} while you still call tools)" if acts else " (a JSON object)"
             return f" (must be formatted as a valid Python {get_annotation_name(annotation)})"
 
         fields = ", then ".join(
