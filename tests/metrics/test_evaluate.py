@@ -154,6 +154,25 @@ def test_a_question_that_never_returns_is_given_up_and_the_run_goes_on(tmp_path)
     assert row["error"]["kind"] == "timeout" and row["correct"] is None and row["latency_s"] >= 0.4
 
 
+def test_a_question_out_of_time_is_answered_from_what_is_known_and_scored():
+    from data import load_task
+    from programs import build_program
+    from programs.lms import TeamLM
+    from programs.offline_lm import OfflineEngine
+
+    class Slow:
+        def complete(self, request):
+            time.sleep(0.15)
+            return OfflineEngine().complete(request)
+
+    with dspy.context(lm=TeamLM("slow/model", engine=Slow(), cache=False)):
+        summary = evaluate(
+            build_program("single"), load_task("toolhop-sample", limit=2), limits=Limits(question_timeout=0.2)
+        )
+    assert summary["stopped"] == {"budget_time": 2}
+    assert summary["n_scored"] == 2 and summary["n_errors"] == 0, "a time limit is no error of the infrastructure"
+
+
 def test_what_an_abandoned_question_had_spent_is_in_its_row():
     forever = threading.Event()
 
