@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import platform
 import signal
@@ -60,6 +61,7 @@ class Walls:
         }
 
 
+@functools.cache  # opened in the zygote, for all its children
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
@@ -205,7 +207,7 @@ def lock_child(walls: Walls, zygote: int, cpu_seconds: int) -> None:
     if walls.filter is not None:
         failed = walls.filter.install(_libc().prctl)
         if failed:
-            raise OSError(failed, f"seccomp: {os.strerror(failed)}")
+            raise OSError(failed, f"no seccomp filter: {os.strerror(failed)}")
 
 
 def self_test() -> dict[str, bool]:

@@ -39,12 +39,13 @@ class SandboxPool:
     used go first; at most `max_running` calls run at once, further ones wait their turn.
     """
 
-    def __init__(self, *, max_idle: int = 32, max_running: int = 64) -> None:
+    def __init__(self, *, max_idle: int = 64, max_running: int = 64) -> None:
         self._max_idle = max_idle
         self._running = threading.BoundedSemaphore(max_running)
         self._start_lock = threading.Lock()
         self._lock = threading.Lock()
         self._idle: OrderedDict[_Key, list[RowProcess]] = OrderedDict()
+        self._n_idle = 0
         self._zygote: Zygote | None = None
         self._closed = False
 
@@ -89,7 +90,7 @@ class SandboxPool:
         """Kill every child and the zygote; running calls end with an error. Final."""
         with self._lock:
             self._closed = True
-            idle, self._idle = self._idle, OrderedDict()
+            idle, self._idle, self._n_idle = self._idle, OrderedDict(), 0
         with self._start_lock:
             if self._zygote is not None:
                 self._zygote.close()
@@ -134,8 +135,10 @@ class SandboxPool:
             with self._lock:
                 processes = self._idle.get(key)
                 process = processes.pop() if processes else None
-                if not processes:
-                    self._idle.pop(key, None)
+                if process is not None:
+                    self._n_idle -= 1
+                    if not processes:
+                        del self._idle[key]
             if process is None:
                 break
             if process.timeout >= timeout and process.is_quiet():
@@ -150,19 +153,22 @@ class SandboxPool:
         raise AssertionError("unreachable")
 
     def _give_back(self, key: _Key, process: RowProcess) -> None:
-        surplus = [process]
-        with self._lock:
-            if process.usable and not self._closed:
-                self._idle.setdefault(key, []).append(process)
-                self._idle.move_to_end(key)
-                surplus = []
-                while sum(map(len, self._idle.values())) > self._max_idle:
-                    oldest = next(iter(self._idle))
-                    surplus.append(self._idle[oldest].pop(0))
-                    if not self._idle[oldest]:
-                        del self._idle[oldest]
-        for process in surplus:
+        if not process.usable:
             process.kill()
+            return
+        surplus = []
+        with self._lock:
+            self._idle.setdefault(key, []).append(process)
+            self._idle.move_to_end(key)
+            self._n_idle += 1
+            while self._n_idle > (0 if self._closed else self._max_idle):
+                oldest = next(iter(self._idle))
+                surplus.append(self._idle[oldest].pop(0))
+                self._n_idle -= 1
+                if not self._idle[oldest]:
+                    del self._idle[oldest]
+        for process in surplus:
+            process.kill(wait=False)
 
     def _running_zygote(self) -> Zygote:
         with self._start_lock:

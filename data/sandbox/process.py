@@ -72,36 +72,35 @@ class Zygote:
     def __init__(self) -> None:
         if not hasattr(os, "fork"):
             raise InfrastructureError("the sandbox needs a system with fork (Linux, macOS, WSL)", "sandbox")
-        ours, theirs = socket.socketpair()
-        self._socket = ours
+        self._socket, theirs = socket.socketpair()
         self._lock = threading.Lock()
         self._serials = itertools.count(1)
         try:
-            self._process = _start(theirs)
+            with theirs:
+                self._process = _start(theirs)
             self.report = self._read_report()
         except (OSError, ValueError) as error:
-            ours.close()
+            self._socket.close()
             raise InfrastructureError(f"the sandbox did not start: {error}", "sandbox") from error
-        finally:
-            theirs.close()
 
     def _read_report(self) -> dict[str, Any]:
-        self._socket.settimeout(_START_SECONDS)
+        """The walls, as the zygote found them; OSError when it ends, fails or takes too long."""
+        deadline = time.monotonic() + _START_SECONDS
         try:
-            length = int.from_bytes(_receive(self._socket, 4), "little")
-            report = json.loads(_receive(self._socket, length))
+            length = int.from_bytes(_receive(self._socket, 4, deadline), "little")
+            report = json.loads(_receive(self._socket, length, deadline))
             if "error" in report:
                 raise OSError(report["error"])
-        except (OSError, ValueError, ToolEnded):
+        except (OSError, ValueError, ToolEnded, ToolTimeout) as error:
             self._process.kill()
-            self._process.wait()
-            error_output = self._process.stderr.read(2000) if self._process.stderr else b""
-            if error_output:
-                logger.error("sandbox start: %s", error_output.decode("utf-8", "replace").strip())
-            raise
-        finally:
-            if self._process.stderr:
-                self._process.stderr.close()
+            output = self._process.communicate()[1].decode("utf-8", "replace").strip()
+            if output:
+                logger.error("sandbox start: %s", output[-2000:])
+            late = f"nothing heard for {_START_SECONDS:g} s" if isinstance(error, ToolTimeout) else ""
+            reason = str(error) or late or output.rpartition("\n")[2] or f"exit status {self._process.returncode}"
+            raise OSError(reason) from None
+        if self._process.stderr:
+            self._process.stderr.close()
         self._socket.settimeout(_START_SECONDS)
         return report
 
@@ -283,14 +282,13 @@ class RowProcess:
             return False
         return False
 
-    def kill(self) -> None:
-        """End the child and wait (briefly) until it is gone."""
+    def kill(self, wait: bool = True) -> None:
+        """End the child and, if told so, wait (briefly) until no process is left."""
         self.usable = False
         self.zygote.kill(self._serial)
-        try:
-            deadline = time.monotonic() + 1.0
-            while True:
-                _receive(self._channel, 1 << 16, deadline)
-        except (ToolEnded, ToolTimeout):
-            pass
+        if wait:
+            with contextlib.suppress(ToolEnded, ToolTimeout):
+                deadline = time.monotonic() + 1.0
+                while True:
+                    _receive(self._channel, 1 << 16, deadline)
         self._channel.close()
