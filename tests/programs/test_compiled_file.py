@@ -160,6 +160,15 @@ class TestDoesNotFit:
         assert "fake_team:FakeTeam'" in text and "tests.support.fake_team:UserModule" in text
         assert "missing in the file: answerer.predict" in text and "extra in the file: planner, writer" in text
 
+    def test_a_file_of_one_team_into_another(self, tmp_path):
+        path = save_program(build_program("centralized"), tmp_path / "c.json")
+        with pytest.raises(CompiledFileError) as error:
+            load_program(path, "sequential")
+        text = str(error.value)
+        assert "'centralized' (team size 4)" in text and "'sequential' (team size 4)" in text
+        assert error.value.missing == ("planner",) and error.value.extra == ("manager", "reasoner")
+        assert set(error.value.fields) == set()  # the roles that both have are the same ones
+
     def test_other_fields(self, file):
         team = FakeTeam(writer_fields="plan, style -> answer")
         with pytest.raises(CompiledFileError, match="in writer: file plan, answer_format, answer") as error:

@@ -103,6 +103,26 @@ class TestVotes:
         assert {c.config.temperature for c in engine.calls} == {0.0}
 
 
+    @pytest.mark.parametrize("name", VOTING)
+    def test_running_out_of_turns_is_explicit_and_no_vote(self, name):
+        def script(call):
+            return TeamScript(answers=answers(None, "x", "y", "x"), tool_steps=50 if call.index == 0 else 1)(call)
+
+        prediction, engine, _ = run(name, script)
+        first = next(entry for entry in prediction.trajectory if entry["agent"]["index"] == 0)
+        assert first["exhausted"] and first["forced"] and first["turns"] == 9 and first["final_text"] == ""
+        assert len(engine.of("solver" if name == "independent" else "debater", 0, 1)) == 10
+        assert prediction.answer == "x" and prediction.exhausted
+
+    @pytest.mark.parametrize("name", VOTING)
+    def test_the_trace_shows_each_call_as_it_was(self, name):
+        _, engine, _ = run(name, TeamScript(tool_steps=3), context={"trace": (trace := [])})
+        seen = [(call.key, call.fields["trajectory"]) for call in engine.calls]
+        traced = [entry[1]["trajectory"] for entry in trace]
+        assert sorted(t for _, t in seen) == sorted(traced)  # no entry knows what came later
+        assert [t.count("step ") for t in traced[:4]] == [0, 1, 2, 3]
+
+
 class TestInfrastructure:
     """A vote of three out of four is another team: the error of any agent is the row's."""
 
