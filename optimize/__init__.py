@@ -20,6 +20,7 @@ _EXPORTS = {
     "GEPA": "optimize.methods.gepa",
     "HiveMind": "optimize.methods.hivemind",
     "Identity": "optimize.methods.identity",
+    "MAPRO": "optimize.methods.mapro",
     "MIPRO": "optimize.methods.mipro",
 }
 __all__ = sorted(_EXPORTS)

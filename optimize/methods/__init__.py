@@ -12,6 +12,7 @@ METHODS: dict[str, str] = {
     "bootstrap": "optimize.methods.bootstrap:Bootstrap",
     "mipro": "optimize.methods.mipro:MIPRO",
     "gepa": "optimize.methods.gepa:GEPA",
+    "mapro": "optimize.methods.mapro:MAPRO",
     "hivemind": "optimize.methods.hivemind:HiveMind",
 }
 

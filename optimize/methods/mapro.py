@@ -1,0 +1,518 @@
+"""`mapro`: joint choice of one prompt per role as MAP inference (arXiv 2510.07475).
+
+Every role has a pool of candidate prompts. A judge rewards each candidate's outputs (nodes) and how usable they are
+for each candidate of the next role (edges); the assignment with the highest product of rewards is found exactly and
+run; what its failures teach is handed upstream as blame, and the pools are made anew around the anchor. Judging and
+probing single roles takes no rollout; only a new joint assignment does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from optimize import blame, judge, preferences, rewriter, seeds
+from optimize.candidates import Candidate
+from optimize.clip import MESSAGE, OUTPUT, PROMPT, clip
+from optimize.context import SearchContext
+from optimize.map_inference import MapAssignment, map_assignment
+from optimize.methods.base import Method
+from optimize.methods.presets import check_at_least, check_choice, settle
+from optimize.records import Records, graph_of
+from optimize.rows import NodeCall, Row, mean_score
+from optimize.stops import StopSearch
+from optimize.work import NOTHING, calls_of, received, written
+from programs.role_graph import RoleGraph
+
+ANCHOR = "anchor"
+LEAST_ROWS = 10  # of an evaluation batch that is cut to a small budget
+SHARE = 6  # evaluations that a budget should hold
+FEEDBACK_ROWS = 3  # runs that blame is asked about
+SHOWN_FAILURES = 2  # in the feedback about the whole team
+
+Texts = tuple[str, ...]  # the instructions of a role, one per predictor
+
+
+@dataclass(frozen=True)
+class Member:
+    """A candidate of a pool; `operator` is what made it."""
+
+    texts: Texts
+    operator: str
+
+
+Pools = dict[str, list[Member]]
+
+
+@dataclass
+class Rewards:
+    """What the judge said. `node[i][k]` and `edge[i, j][k][l]` in [0, 1], before normalisation, by role; `outputs`:
+    what each candidate wrote in the role's first context.
+    """
+
+    node: dict[str, list[float]]
+    edge: dict[tuple[str, str], list[list[float]]]
+    outputs: dict[str, list[str]]
+
+
+class MAPRO(Method):
+    """Options and their defaults:
+
+    `pool` 5: candidates per role, the anchor included. `contexts` 3: recorded inputs on which a candidate is judged.
+    `eval_rows` 30: rows on which an assignment is run, a third of them training rows (contexts, blame, examples) and
+    the rest validation rows (choice, patience); cut to a sixth of a small budget; 0: all. `choice` validation: or
+    `train`, where all of them are training rows. `judge` pointwise: or `listwise` (all outputs of a pool in one call).
+    `critic` deterministic: or `contrast`, `llm` (see `optimize.preferences`). `anchor` best: or `latest` (the last MAP
+    assignment). `patience` 3 and `epsilon` 0: stop after so many iterations that improved by no more.
+    `max_iterations` 0: as many as the budget holds. `edge_power` 1: weight of edges, 0 leaves them out.
+    `least_similarity` 0: of an edit to its parent, in tokens.
+
+    Presets: `paper` (listwise, llm critic, latest anchor, at most 10 iterations, edits at temperature 0.2), `peer` (all
+    training rows for everything, at most 8 iterations).
+    """
+
+    name: ClassVar[str] = "mapro"
+    DEFAULTS: ClassVar[dict[str, Any]] = {
+        "pool": 5,
+        "contexts": 3,
+        "eval_rows": 30,
+        "choice": "validation",
+        "judge": "pointwise",
+        "critic": "deterministic",
+        "anchor": "best",
+        "patience": 3,
+        "epsilon": 0.0,
+        "max_iterations": 0,
+        "edge_power": 1.0,
+        "least_similarity": 0.0,
+        "edit_temperature": 0.7,
+    }
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        "paper": {
+            "judge": "listwise",
+            "critic": "llm",
+            "anchor": "latest",
+            "max_iterations": 10,
+            "edit_temperature": 0.2,
+        },
+        "peer": {"choice": "train", "eval_rows": 0, "max_iterations": 8},
+    }
+    pool: int
+    contexts: int
+    eval_rows: int
+    choice: str
+    judge: str
+    critic: str
+    anchor: str
+    patience: int
+    epsilon: float
+    max_iterations: int
+    edge_power: float
+    least_similarity: float
+    edit_temperature: float
+
+    def __init__(
+        self,
+        metric: Any = None,
+        *,
+        preset: Literal["paper", "peer"] | None = None,
+        pool: int | None = None,
+        contexts: int | None = None,
+        eval_rows: int | None = None,
+        choice: Literal["validation", "train"] | None = None,
+        judge: Literal["pointwise", "listwise"] | None = None,
+        critic: Literal["deterministic", "contrast", "llm"] | None = None,
+        anchor: Literal["best", "latest"] | None = None,
+        patience: int | None = None,
+        epsilon: float | None = None,
+        max_iterations: int | None = None,
+        edge_power: float | None = None,
+        least_similarity: float | None = None,
+        edit_temperature: float | None = None,
+        **common: Any,
+    ) -> None:
+        super().__init__(metric, **common)
+        settle(self, preset, self.DEFAULTS, self.PRESETS, locals())
+        check_choice("choice", self.choice, ("validation", "train"))
+        check_choice("judge", self.judge, ("pointwise", "listwise"))
+        check_choice("critic", self.critic, ("deterministic", "contrast", "llm"))
+        check_choice("anchor", self.anchor, ("best", "latest"))
+        check_at_least(1, pool=self.pool, contexts=self.contexts, patience=self.patience)
+        check_at_least(0, eval_rows=self.eval_rows, max_iterations=self.max_iterations)
+
+    def minimum_budget(self, context: SearchContext) -> int:
+        """The evaluation batch for the baseline and for one assignment."""
+        return 2 * sum(map(len, self.batch(context))) if context.roles.names else 0
+
+    def advised_budget(self, context: SearchContext) -> int:
+        return SHARE * sum(map(len, self.batch(context)))
+
+    def expected_calls(self, context: SearchContext) -> int:
+        graph, roles = context.roles.graph, len(context.roles.names)
+        edges = len(graph.edges) if graph is not None else roles - 1
+        iteration = roles * self.pool * self.contexts + edges * self.pool * self.contexts + roles * (self.pool + 2)
+        return iteration * max(1, context.ledger.limit // max(1, sum(map(len, self.batch(context)))) - 1)
+
+    def batch(self, context: SearchContext) -> tuple[list[Any], list[Any]]:
+        """The training and the validation rows of every evaluation, fixed for the search."""
+        train, validation = context.train, context.validation
+        if self.choice == "train":
+            size = self.eval_rows or len(train)
+            return seeds.draw(train, size, context.seed, self.name, "batch"), []
+        size = self.eval_rows or len(train) + len(validation)
+        size = min(size, max(LEAST_ROWS, context.ledger.limit // SHARE))
+        first = seeds.draw(train, max(1, round(size / 3)), context.seed, self.name, "train")
+        ids = {str(row.id) for row in first}
+        rest = [row for row in validation if str(row.id) not in ids] or validation
+        return first, seeds.draw(rest, max(1, size - len(first)), context.seed, self.name, "validation")
+
+    def run(self, context: SearchContext) -> Candidate:
+        """Algorithm 1 of the paper."""
+        if not context.roles.names:
+            return context.baseline
+        log, trials = context.log, _Trials(context, *self.batch(context))
+        best = anchor = context.baseline
+        seed = trials.score(best)
+        if seed is None:
+            raise StopSearch("infrastructure" if context.ledger.remaining else "budget")
+        best_score = seed
+        log.commit(best, best_score)
+        graph = graph_of(context, trials.rows(best))
+        demos = preferences.Preferences()
+        if self.critic == "llm":
+            preferences.warm_start(demos, context.roles.names, trials.rows(best))
+        pools = self.first_pools(context)
+        gains: list[float] = []
+        for iteration in itertools.count(1):
+            if best_score >= 1:
+                log.stop_reason = "perfect"
+                break
+            if context.ledger.remaining < trials.cost or (self.max_iterations and iteration > self.max_iterations):
+                log.stop_reason = "budget" if context.ledger.remaining < trials.cost else "iterations"
+                break
+            calls = self.draw_contexts(context, trials.rows(anchor), iteration)
+            rewards = self.rewards(context, graph, anchor, pools, calls, demos)
+            found = self.infer(graph, pools, rewards)
+            chosen = {role: found.choice[_expanded(graph).index((role, 0))] for role in pools}
+            proposal = self.assignment(context, anchor, pools, chosen)
+            log.note("map", iteration=iteration, choice=chosen, log_reward=found.log_reward, exact=found.exact)
+            log.extra["pools"] = {role: [m.texts for m in members] for role, members in pools.items()}
+            before = best_score
+            new = proposal.id not in trials.scores
+            if new:
+                log.proposed(proposal, origin="map", parent=anchor)
+                score = trials.score(proposal)
+                accepted = score is not None and score > best_score
+                log.decided(proposal, accepted, "invalid" if score is None else f"{score:g} against {best_score:g}")
+                if accepted and score is not None:
+                    best, best_score = proposal, score
+                    log.commit(best, best_score)
+            gains.append(best_score - before)
+            if len(gains) >= self.patience and max(gains[-self.patience :]) <= self.epsilon:
+                log.stop_reason = "converged"
+                break
+            self.update_demos(context, demos, rewards, chosen, trials, anchor, proposal)
+            if trials.scores.get(proposal.id) is not None:
+                anchor = best if self.anchor == "best" else proposal
+            pools = self.new_pools(context, graph, anchor, trials.rows(anchor), iteration)
+        return log.incumbent
+
+    # -- pools -------------------------------------------------------------------------------------
+
+    def first_pools(self, context: SearchContext) -> Pools:
+        """The baseline's prompt and K - 1 variants of it, from one call per role (L1)."""
+        base = context.baseline
+
+        def write(role: str) -> list[rewriter.Proposal]:
+            text = context.roles.text(base, role)
+            return rewriter.variants(context, role, text, seed=text, count=self.pool - 1)
+
+        written_ = dict(zip(context.roles.names, context.map(write, context.roles.names), strict=True))
+        return {role: self.pool_of(context, base, role, found, "variant") for role, found in written_.items()}
+
+    def new_pools(
+        self, context: SearchContext, graph: RoleGraph, anchor: Candidate, rows: Sequence[Row], iteration: int
+    ) -> Pools:
+        """The anchor and K - 1 edits of it per role (L5), after blame has been asked for (L4)."""
+        order = {row.id: n for n, row in enumerate(_shuffled(rows, context, iteration))}
+        worst = sorted((r for r in rows if r.usable), key=lambda r: (r.score, order[r.id]))[:FEEDBACK_ROWS]
+        about_role = blame.propagate(context, graph, worst)
+        about_team = team_feedback(rows, worst)
+        context.log.note("blame", iteration=iteration, said=about_role)
+        names = list(rewriter.OPERATORS)
+
+        def edit(item: tuple[str, int]) -> rewriter.Proposal:
+            role, slot = item
+            operator = names[slot % len(names)]
+            at = slot % len(context.roles.predictors[role])
+            near = self.least_similarity and operator != "replacement"
+            parent = context.roles.texts(anchor, role)[at]
+            return rewriter.rewrite(
+                context,
+                rewriter.RewriteInstruction,
+                {
+                    "role": role,
+                    "operation": rewriter.OPERATORS[operator],
+                    "team_feedback": about_team,
+                    "role_feedback": "\n".join(about_role.get(role, [])) or NOTHING,
+                    "variation": slot + 1,
+                },
+                parent=parent,
+                seed=context.roles.texts(context.baseline, role)[at],
+                check=rewriter.too_far(parent, self.least_similarity) if near else lambda text: None,
+                temperature=self.edit_temperature,
+            )
+
+        slots = [(role, slot) for role in context.roles.names for slot in range(self.pool - 1)]
+        edits = context.map(edit, slots)
+        return {
+            role: self.pool_of(
+                context, anchor, role, [e for e, s in zip(edits, slots, strict=True) if s[0] == role], "edit"
+            )
+            for role in context.roles.names
+        }
+
+    def pool_of(
+        self, context: SearchContext, anchor: Candidate, role: str, found: Sequence[rewriter.Proposal], origin: str
+    ) -> list[Member]:
+        """The anchor first, then what was written, without repetitions."""
+        own, predictors = context.roles.texts(anchor, role), context.roles.predictors[role]
+        members = {own: Member(own, ANCHOR)}
+        for slot, proposal in enumerate(found):
+            rewriter.refused(context, predictors[0], [proposal])
+            if proposal.text is not None:
+                at = slot % len(predictors) if origin == "edit" else 0
+                texts = (*own[:at], proposal.text, *own[at + 1 :])
+                operator = list(rewriter.OPERATORS)[slot % len(rewriter.OPERATORS)] if origin == "edit" else origin
+                members.setdefault(texts, Member(texts, operator))
+        return list(members.values())
+
+    def assignment(
+        self, context: SearchContext, anchor: Candidate, pools: Pools, chosen: Mapping[str, int]
+    ) -> Candidate:
+        """The candidate with the chosen member of every pool."""
+        for role, k in chosen.items():
+            anchor = context.roles.with_text(anchor, role, *pools[role][k].texts)
+        return anchor
+
+    # -- rewards -----------------------------------------------------------------------------------
+
+    def draw_contexts(self, context: SearchContext, rows: Sequence[Row], iteration: int) -> dict[str, list[NodeCall]]:
+        """Recorded calls of each role under the anchor, from different rows; half of the time the last call of a run,
+        which writes what others read, else any.
+        """
+        drawn: dict[str, list[NodeCall]] = {}
+        for role in context.roles.names:
+            rng = context.rng("contexts", iteration, role)
+            asked = [calls for row in rows if row.usable and (calls := calls_of(row, role))]
+            picked = [asked[n] for n in sorted(rng.sample(range(len(asked)), min(self.contexts, len(asked))))]
+            drawn[role] = [calls[-1] if rng.random() < 0.5 else rng.choice(calls) for calls in picked]
+        return drawn
+
+    def rewards(
+        self,
+        context: SearchContext,
+        graph: RoleGraph,
+        anchor: Candidate,
+        pools: Pools,
+        calls: Mapping[str, Sequence[NodeCall]],
+        demos: preferences.Preferences,
+    ) -> Rewards:
+        """Node and edge rewards, each the mean over the contexts of the role that wrote the output."""
+        outputs = self.probe(context, anchor, pools, calls)
+        node = self.node_rewards(context, calls, outputs, demos)
+        edge = self.edge_rewards(context, graph, pools, outputs, demos) if self.edge_power else {}
+        for role, members in pools.items():
+            node.setdefault(role, [1.0] * len(members))  # never called: nothing to tell its candidates apart
+        shown = {role: [row[0] or "" for row in texts] for role, texts in outputs.items()}
+        return Rewards(node, edge, shown)
+
+    def probe(
+        self, context: SearchContext, anchor: Candidate, pools: Pools, calls: Mapping[str, Sequence[NodeCall]]
+    ) -> dict[str, list[list[str | None]]]:
+        """`outputs[role][k][t]`: the recorded output for the anchor's own prompt, a probe for the others; None when
+        the reply could not be read.
+        """
+        items = [(role, k) for role, members in pools.items() if calls[role] for k in range(len(members))]
+
+        def ask(item: tuple[str, int]) -> list[str | None]:
+            role, k = item
+            if k == 0:
+                return [written(call.prediction) for call in calls[role]]
+            candidate = context.roles.with_text(anchor, role, *pools[role][k].texts)
+            replies = [context.probe(candidate, call) for call in calls[role]]
+            return [None if reply is None else written(reply) for reply in replies]
+
+        outputs: dict[str, list[list[str | None]]] = {}
+        for (role, _), texts in zip(items, context.map(ask, items), strict=True):
+            outputs.setdefault(role, []).append(texts)
+        return outputs
+
+    def node_rewards(
+        self,
+        context: SearchContext,
+        calls: Mapping[str, Sequence[NodeCall]],
+        outputs: Mapping[str, Sequence[Sequence[str | None]]],
+        demos: preferences.Preferences,
+    ) -> dict[str, list[float]]:
+        """g_i(k) (L2): how well candidate k's output fulfils the role. An unreadable output is worth nothing."""
+        groups: list[tuple[dict[str, Any], list[str]]] = []
+        places: list[tuple[str, int, list[int]]] = []
+        for role, texts in outputs.items():
+            for t, call in enumerate(calls[role]):
+                readable = [k for k in range(len(texts)) if texts[k][t] is not None]
+                places.append((role, t, readable))
+                common = {
+                    "role": role,
+                    "role_description": clip(context.roles.text(context.baseline, role), PROMPT),
+                    "received": received(call),
+                    "examples": demos.shown(role),
+                }
+                groups.append((common, [texts[k][t] or "" for k in readable]))
+        if self.judge == "listwise":
+            scores = judge.rate_together(context, judge.RateOutputs, judge.RateOutput, groups)
+        else:
+            single = [{**common, "output": text} for common, texts in groups for text in texts]
+            flat = iter(judge.rate(context, judge.RateOutput, single))
+            scores = [[next(flat) for _ in texts] for _, texts in groups]
+        totals = {role: [0.0] * len(texts) for role, texts in outputs.items()}
+        for (role, _, readable), found in zip(places, scores, strict=True):
+            for k, score in zip(readable, found, strict=True):
+                totals[role][k] += score / len(calls[role])
+        return totals
+
+    def edge_rewards(
+        self,
+        context: SearchContext,
+        graph: RoleGraph,
+        pools: Pools,
+        outputs: Mapping[str, Sequence[Sequence[str | None]]],
+        demos: preferences.Preferences,
+    ) -> dict[tuple[str, str], list[list[float]]]:
+        """g_ij(k, l) (L3): how usable candidate k's output of i is for j under candidate l. One call judges all l.
+
+        Agents that share a prompt read each other under that prompt, so only l = k is asked there.
+        """
+        groups: list[tuple[dict[str, Any], list[str]]] = []
+        places: list[tuple[tuple[str, str], int, list[int]]] = []
+        for i, j in dict.fromkeys((graph.role_of(a), graph.role_of(b)) for a, b in graph.edges):
+            for k, texts in enumerate(outputs.get(i, ())):
+                readers = [k] if i == j else list(range(len(pools[j])))
+                for text in texts:
+                    if text is None:
+                        continue
+                    common = {"receiver": j, "message": clip(text, OUTPUT), "examples": demos.shown(j)}
+                    places.append(((i, j), k, readers))
+                    groups.append((common, [clip("\n\n".join(pools[j][m].texts), PROMPT) for m in readers]))
+        scores = judge.rate_together(context, judge.RateHandoffs, judge.RateHandoff, groups)
+        tables = {pair: [[0.0] * len(pools[pair[1]]) for _ in pools[pair[0]]] for pair, _, _ in places}
+        for (pair, k, readers), found in zip(places, scores, strict=True):
+            for m, score in zip(readers, found, strict=True):
+                tables[pair][k][m] += score / len(outputs[pair[0]][k])
+        return tables
+
+    def infer(self, graph: RoleGraph, pools: Pools, rewards: Rewards) -> MapAssignment:
+        """The MAP assignment. Every agent and every later appearance of a role is a node, tied to the role's pool."""
+        nodes = _expanded(graph)
+        roles = list(pools)
+        node = {role: _normalised([values])[0] for role, values in rewards.node.items()}
+        edge = {pair: _normalised(table) for pair, table in rewards.edge.items()}
+        edges = {}
+        for a, b in graph.edges:
+            pair = (graph.role_of(a), graph.role_of(b))
+            if pair in edge:
+                for x, y in itertools.product(range(graph.counts[a]), range(graph.counts[b])):
+                    edges[nodes.index((a, x)), nodes.index((b, y))] = edge[pair]
+        owners = [graph.role_of(name) for name, _ in nodes]
+        return map_assignment(
+            [node[role] for role in owners],
+            edges,
+            tied=[roles.index(role) for role in owners],
+            edge_power=self.edge_power,
+        )
+
+    # -- demonstrations ----------------------------------------------------------------------------
+
+    def update_demos(
+        self,
+        context: SearchContext,
+        demos: preferences.Preferences,
+        rewards: Rewards,
+        chosen: Mapping[str, int],
+        trials: _Trials,
+        anchor: Candidate,
+        proposal: Candidate,
+    ) -> None:
+        """The critic: what the judge is shown next time."""
+        if trials.scores.get(proposal.id) is None:
+            return
+        rows = trials.rows(proposal)
+        if self.critic == "contrast":
+            preferences.contrast(demos, context.roles.names, rows, trials.rows(anchor))
+            return
+        if self.critic == "llm":
+            pools = {role: (texts, rewards.node[role]) for role, texts in rewards.outputs.items()}
+            preferences.llm_critic(context, demos, pools, rows)
+            return
+        success = mean_score([row for row in rows if row.usable]) or 0.0
+        for role, texts in rewards.outputs.items():
+            preferences.deterministic(demos, role, texts, rewards.node[role], chosen[role], success)
+
+
+class _Trials:
+    """Assignments that were run on the evaluation batch; each is paid for once."""
+
+    def __init__(self, context: SearchContext, train: Sequence[Any], validation: Sequence[Any]) -> None:
+        self.context = context
+        self.train, self.validation = list(train), list(validation)
+        self.records = Records(context)
+        self.scores: dict[str, float | None] = {}
+        self.cost = len({str(row.id) for row in (*train, *validation)})
+
+    def score(self, candidate: Candidate) -> float | None:
+        """The mean on the rows of choice; None when the trial is invalid or does not fit the budget."""
+        rows = self.records.fetch(candidate, [*self.train, *self.validation])
+        if not rows:
+            return None
+        choice = rows[len(self.train) :] or rows
+        score = mean_score(choice) if all(row.usable for row in rows) else None
+        split = "validation" if self.validation else "train"
+        self.context.log.evaluated(candidate, split, score, len(rows))
+        self.scores[candidate.id] = score
+        return score
+
+    def rows(self, candidate: Candidate) -> list[Row]:
+        """The training rows of an assignment that was run, with traces."""
+        return self.records.fetch(candidate, self.train)
+
+
+def team_feedback(rows: Sequence[Row], worst: Sequence[Row]) -> str:
+    """How the whole team did: successes and failures, and a few failed runs with the metric's sentence."""
+    usable = [row for row in rows if row.usable]
+    right = sum((row.score or 0.0) >= blame.FAILED for row in usable)
+    lines = [f"{right} of {len(usable)} runs succeeded."]
+    failed = [row for row in worst if (row.score or 0.0) < blame.FAILED]
+    for row in failed[:SHOWN_FAILURES]:
+        lines.append(f"- {clip(str(row.example.question), MESSAGE)}\n  {row.feedback or 'The answer was wrong.'}")
+    return "\n".join(lines)
+
+
+def _shuffled(rows: Sequence[Row], context: SearchContext, iteration: int) -> list[Row]:
+    order = list(rows)
+    context.rng("failures", iteration).shuffle(order)
+    return order
+
+
+def _expanded(graph: RoleGraph) -> list[tuple[str, int]]:
+    return [(node, index) for node in graph.roles for index in range(graph.counts[node])]
+
+
+def _normalised(table: Sequence[Sequence[float]]) -> list[list[float]]:
+    """A table scaled to a maximum of 1, so that nodes and edges weigh the same; an all-zero one tells nothing."""
+    top = max((value for row in table for value in row), default=0.0)
+    if top <= 0 or not math.isfinite(top):
+        return [[1.0] * len(row) for row in table]
+    return [[value / top for value in row] for row in table]
