@@ -23,7 +23,7 @@ from .protocol import TOOL_MEMORY
 from .seccomp import Filter, supported_machine
 
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446  # the same on every architecture
-_READ_FILE, _READ_DIR, _MAKE_BLOCK = 1 << 2, 1 << 3, 1 << 11
+READ_FILE, READ_DIR, _MAKE_BLOCK = 1 << 2, 1 << 3, 1 << 11
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
 _CHILD_FILES = 64
 ZYGOTE_FILES = 1024  # a descriptor per child and a few
@@ -83,20 +83,22 @@ def landlock_abi() -> int:
         return 0
 
 
-def _restrict(abi: int, handled: int, readable: list[str]) -> None:
-    """One Landlock layer: deny `handled` and, where the kernel can, TCP, abstract sockets and signals outside."""
+def _restrict(abi: int, handled: int, readable: dict[str, int]) -> None:
+    """One Landlock layer: deny `handled` and, where the kernel can, TCP, abstract sockets and signals outside.
+
+    `readable`: what stays allowed below which path (READ_FILE, READ_DIR).
+    """
     rules = _Ruleset(handled, 3 if abi >= 4 else 0, 3 if abi >= 6 else 0)
     size = 24 if abi >= 6 else 16 if abi >= 4 else 8
     ruleset = _syscall(_LANDLOCK_CREATE, ctypes.byref(rules), ctypes.c_size_t(size), ctypes.c_uint32(0))
     try:
-        for path in readable:
+        for path, allowed in readable.items():
             try:
                 parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
             except OSError:
                 continue
             try:
-                allowed = _READ_FILE | _READ_DIR if os.path.isdir(path) else _READ_FILE
-                beneath = _PathBeneath(allowed, parent)
+                beneath = _PathBeneath(allowed if os.path.isdir(path) else allowed & READ_FILE, parent)
                 _syscall(_LANDLOCK_ADD, ruleset, ctypes.c_int(1), ctypes.byref(beneath), ctypes.c_uint32(0))
             finally:
                 os.close(parent)
@@ -105,8 +107,11 @@ def _restrict(abi: int, handled: int, readable: list[str]) -> None:
         os.close(ruleset)
 
 
-def prepare_zygote(readable: list[str]) -> Walls:
-    """Close what the zygote and all its children never need. Call it when everything is loaded."""
+def prepare_zygote(readable: dict[str, int]) -> Walls:
+    """Close what the zygote and all its children never need. Call it when everything is loaded.
+
+    `readable`: path -> READ_FILE, READ_DIR or both, for all that lies below it.
+    """
     walls = Walls()
     _set_limits(walls)
     if not sys.platform.startswith("linux"):
@@ -203,7 +208,7 @@ def lock_child(walls: Walls, zygote: int, cpu_seconds: int) -> None:
     if not linux:
         return
     if walls.landlock:  # a domain of its own: neither the zygote nor a sibling can be traced or signalled
-        _restrict(walls.landlock, _MAKE_BLOCK, [])
+        _restrict(walls.landlock, _MAKE_BLOCK, {})
     if walls.filter is not None:
         failed = walls.filter.install(_libc().prctl)
         if failed:

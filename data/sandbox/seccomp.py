@@ -21,7 +21,7 @@ _PLAIN: dict[str, dict[str, int]] = {
         "clock_nanosleep": 230, "nanosleep": 35, "gettimeofday": 96, "time": 201, "times": 100, "getrusage": 98,
         "getrlimit": 97, "getrandom": 318, "getpid": 39, "getppid": 110, "gettid": 186, "getuid": 102,
         "geteuid": 107, "getgid": 104, "getegid": 108, "getgroups": 115, "sched_yield": 24,
-        "sched_getaffinity": 204, "getcpu": 309, "uname": 63, "exit": 60, "exit_group": 231,
+        "sched_getaffinity": 204, "getcpu": 309, "exit": 60, "exit_group": 231,
     },
     "aarch64": {
         "read": 63, "write": 64, "futex": 98, "mmap": 222, "munmap": 215, "brk": 214, "mprotect": 226, "mremap": 216,
@@ -31,7 +31,7 @@ _PLAIN: dict[str, dict[str, int]] = {
         "clock_gettime": 113, "clock_getres": 114, "clock_nanosleep": 115, "nanosleep": 101, "gettimeofday": 169,
         "times": 153, "getrusage": 165, "getrlimit": 163, "getrandom": 278, "getpid": 172, "getppid": 173,
         "gettid": 178, "getuid": 174, "geteuid": 175, "getgid": 176, "getegid": 177, "getgroups": 158,
-        "sched_yield": 124, "sched_getaffinity": 123, "getcpu": 168, "uname": 160, "exit": 93, "exit_group": 94,
+        "sched_yield": 124, "sched_getaffinity": 123, "getcpu": 168, "exit": 93, "exit_group": 94,
     },
 }  # fmt: skip
 # Allowed for some arguments only, or refused in a way of its own. None: the architecture has no such call.

@@ -32,6 +32,7 @@ _SUBMODULES = (
 )
 # Top-level packages outside the standard library whose files a tool may make Python read later.
 _PACKAGES = "babel dateutil dicttoxml holidays mpmath numpy pytz roman six sympy tzdata convertdate hijridate lunardate"
+_NOT_STANDARD = ("site-packages", "dist-packages", "test", "idlelib", "turtledemo")
 _SYSTEM_DATA = ("/usr/share/zoneinfo", "/etc/localtime", "/usr/lib/locale")
 
 
@@ -83,22 +84,21 @@ def _preload() -> list[str]:
     return absent
 
 
-def _readable() -> list[str]:
+def _readable() -> dict[str, int]:
     """The standard library without the site-packages inside it, the listed packages, zone and locale data."""
-    paths = list(_SYSTEM_DATA)
+    both = lockdown.READ_FILE | lockdown.READ_DIR
+    paths = dict.fromkeys(_SYSTEM_DATA, both)
     for folder in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}:
         if folder and os.path.isdir(folder):
-            paths += [
-                os.path.join(folder, entry)
-                for entry in os.listdir(folder)
-                if entry not in ("site-packages", "dist-packages", "__pycache__", "test", "idlelib", "turtledemo")
-            ]
-            paths.append(os.path.join(folder, "__pycache__"))
+            paths[folder] = lockdown.READ_DIR  # for the import system, which lists before it reads
+            for entry in os.listdir(folder):
+                if entry not in _NOT_STANDARD:
+                    paths[os.path.join(folder, entry)] = both
     for name in _PACKAGES.split():
         spec = importlib.util.find_spec(name)
-        if spec is None:
-            continue
-        paths += list(spec.submodule_search_locations or ([spec.origin] if spec.origin else []))
+        if spec is not None:
+            for path in spec.submodule_search_locations or ([spec.origin] if spec.origin else []):
+                paths[path] = both
     return paths
 
 

@@ -238,6 +238,11 @@ def test_clone3_is_reported_as_absent_so_that_libraries_fall_back(range_):
     assert range_.attack(source).text == "[-1, 38]"
 
 
+def test_the_zygote_has_one_thread_and_children_have_one(range_):
+    for pid in (range_.zygote, *descendants(range_.zygote)):
+        assert len(os.listdir(f"/proc/{pid}/task")) == 1  # forking a process with threads would be a gamble
+
+
 def test_limits_read_as_set(range_):
     source = hostile.body(
         "r = modules['resource']\n"
