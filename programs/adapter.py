@@ -20,6 +20,7 @@ from dspy.utils.exceptions import AdapterParseError
 
 from programs import replies
 from programs.answers import explicit_answer, is_empty_answer, strip_think
+from programs.neutral import encodable
 from programs.report import Report
 from programs.tools import ToolList, prepare_tools
 
@@ -160,7 +161,7 @@ class TextAdapter(dspy.ChatAdapter):
 
     def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
         plan = self.plan(signature)
-        text = strip_think(completion or "")
+        text = strip_think(encodable(completion or ""))
         try:
             fields = self._read_fields(signature, plan, text)
         except ValueError as error:
@@ -261,7 +262,7 @@ class TextAdapter(dspy.ChatAdapter):
         except ValueError as error:
             raise _unreadable(original, text or str(calls), str(error)) from None
         fields: dict[str, Any] = {}
-        text = strip_think(text)
+        text = strip_think(encodable(text))
         if replies.has_sections(text):
             try:
                 fields = self.parse(processed, text)

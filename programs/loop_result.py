@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from programs.answers import is_empty_answer, strip_think
+from programs.neutral import encodable
 
 
 @dataclass
@@ -72,7 +73,7 @@ def final_text_of(final: Any) -> str:
     if final is None:
         return ""
     if isinstance(final, str):
-        return strip_think(final).strip()
+        return encodable(strip_think(final).strip())
     raw = getattr(final, "raw", None)
     if isinstance(raw, str) and raw:
         return raw

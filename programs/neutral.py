@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 _FIELD_MARKER = re.compile(r"\[\[\s*##\s*(.*?)\s*##\s*\]\]", re.DOTALL)
 _LONE_MARKER = re.compile(r"\[\[(\s*##)|(##\s*)\]\]")
@@ -32,6 +33,15 @@ def encodable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-8", "replace").decode("utf-8")
     return text
+
+
+def encodable_data(value: Any) -> Any:
+    """JSON-like data whose texts (keys too) are encodable."""
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, dict):
+        return {encodable_data(key): encodable_data(item) for key, item in value.items()}
+    return [encodable_data(item) for item in value] if isinstance(value, list) else value
 
 
 def indent_continuation(text: str) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 
 import dspy
 
+from programs.neutral import encodable, encodable_data
+
 _HEADER = re.compile(r"^[\s>*_#`]*\[\[\s*##\s*(\w+)\s*##\s*\]\][*_`]*[ \t]*:?", re.MULTILINE)
 _INLINE = re.compile(r"\[\[\s*##\s*(\w+)\s*##\s*\]\]")
 _FENCE = re.compile(r"^```[\w-]*\s*\n(.*?)\n?```\s*$", re.DOTALL)
@@ -127,7 +129,7 @@ def make_call(item: Any) -> Any:
     arguments = next((source[key] for key in _ARGS_KEYS if key in source), None)
     identifier = item.get("id") or item.get("call_id")
     return dspy.ToolCalls.ToolCall(
-        id=identifier if isinstance(identifier, str) else None, name=name, args=as_arguments(arguments)
+        id=identifier if isinstance(identifier, str) else None, name=encodable(name), args=as_arguments(arguments)
     )
 
 
@@ -142,9 +144,9 @@ def as_arguments(arguments: Any) -> dict[str, Any]:
             parsed = json.loads(arguments)
         except ValueError:
             return {UNPARSED: arguments}
-        return parsed if isinstance(parsed, dict) else as_arguments(parsed)
+        return as_arguments(parsed)
     if isinstance(arguments, dict):
-        return arguments
+        return encodable_data(arguments)
     return {UNPARSED: json.dumps(arguments, ensure_ascii=False, default=str)}
 
 

@@ -20,6 +20,7 @@ from programs.errors import is_context_overflow
 from programs.loop_result import LoopResult, final_text_of, is_nothing
 from programs.masking import is_active, neutral_value
 from programs.native_adapter import adapter_for
+from programs.neutral import encodable
 from programs.parallel import run_side_by_side
 from programs.rendering import fit_blocks, render_step
 from programs.signatures import output_field
@@ -205,7 +206,7 @@ class _Run:
         self.unread_in_row += 1
         step = self.new_step(None, reply)
         step["error"] = notes.parse_problem(error)
-        step["reply"] = cut(error.lm_response, 500)
+        step["reply"] = cut(encodable(error.lm_response), 500)
         if self.unread_in_row >= REPEATS:
             self.result.stopped = "unreadable"
         else:
@@ -223,7 +224,7 @@ class _Run:
                 observed[i] = execute_call(self.tools, call.name, call.args, limit=self.options.result_chars)
         nudges = []
         for i, (call, key) in enumerate(zip(calls, keys, strict=True)):
-            text = cut(observed[i].text, self.options.context_chars)
+            text = cut(encodable(observed[i].text), self.options.context_chars)
             kind = observed[i].kind
             step["calls"].append({"name": call.name, "args": call.args, "result": text, "kind": kind})
             self.result.tool_args_errors += kind == "arguments"
