@@ -91,7 +91,7 @@ def _take(result: LoopResult, reply: CallResult, output: str, complete: Callable
 
 def _with_note(values: Mapping[str, str], note: str) -> dict[str, str]:
     """The inputs with a note below the field that says what form the reply must have."""
-    field = "answer_format" if "answer_format" in values else next(reversed(values))
+    field = "answer_format" if "answer_format" in values else next(reversed(list(values)))
     return {**values, field: f"{values[field]}\n\nnote: {note}"}
 
 

@@ -21,7 +21,8 @@ PIECES = st.sampled_from(
         "[[ ## thought ## ]]", "[[ ## tool_calls ## ]]", "[[ ## answer ## ]]", "[[ ## report ## ]]", "[[ ##", "## ]]",
         "\n", '{"tool_calls": [', '{"name": "f", "args": {', '"x": 1', "}", "]", "None", "<think>", "</think>",
         "```json", "```",
-        '"x": "\\ud800"', "<tool_call>", "</tool_call>", "<answer>", "Answer: ", '"name"', "null", "\ud800", "\u0000", "é", "7",
+        '"x": "\\ud800"', "<tool_call>", "</tool_call>", "<answer>",
+        "Answer: ", '"name"', "null", "\ud800", "\u0000", "é", "7",
     ]
 )  # fmt: skip
 REPLIES = st.lists(st.one_of(PIECES, st.text(max_size=8)), max_size=14).map("".join)
