@@ -9,22 +9,21 @@ probing single roles takes no rollout; only a new joint assignment does.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from optimize import blame, judge, preferences, rewriter, seeds
+from optimize import blame, preferences, rewriter, seeds
 from optimize.candidates import Candidate
-from optimize.clip import MESSAGE, OUTPUT, PROMPT, clip
+from optimize.clip import MESSAGE, clip
 from optimize.context import SearchContext
-from optimize.map_inference import MapAssignment, map_assignment
 from optimize.methods.base import Method
 from optimize.methods.presets import check_at_least, check_choice, settle
 from optimize.records import Records, graph_of
-from optimize.rows import NodeCall, Row, mean_score
+from optimize.rewards import Rewards, Texts, best_assignment, draw_contexts, reward
+from optimize.rows import Row, mean_score
 from optimize.stops import StopSearch
-from optimize.work import NOTHING, calls_of, received, written
+from optimize.work import NOTHING
 from programs.role_graph import RoleGraph
 
 ANCHOR = "anchor"
@@ -32,8 +31,6 @@ LEAST_ROWS = 10  # of an evaluation batch that is cut to a small budget
 SHARE = 6  # evaluations that a budget should hold
 FEEDBACK_ROWS = 3  # runs that blame is asked about
 SHOWN_FAILURES = 2  # in the feedback about the whole team
-
-Texts = tuple[str, ...]  # the instructions of a role, one per predictor
 
 
 @dataclass(frozen=True)
@@ -44,18 +41,7 @@ class Member:
     operator: str
 
 
-Pools = dict[str, list[Member]]
-
-
-@dataclass
-class Rewards:
-    """What the judge said. `node[i][k]` and `edge[i, j][k][l]` in [0, 1], before normalisation, by role; `outputs`:
-    what each candidate wrote in the role's first context.
-    """
-
-    node: dict[str, list[float]]
-    edge: dict[tuple[str, str], list[list[float]]]
-    outputs: dict[str, list[str]]
+Pools = dict[str, list[Member]]  # the anchor's own prompt first
 
 
 class MAPRO(Method):
@@ -179,6 +165,7 @@ class MAPRO(Method):
         if seed is None:
             raise StopSearch("infrastructure" if context.ledger.remaining else "budget")
         best_score = seed
+        log.seed_score = seed
         log.commit(best, best_score)
         graph = graph_of(context, trials.rows(best))
         demos = preferences.Preferences()
@@ -193,16 +180,24 @@ class MAPRO(Method):
             if context.ledger.remaining < trials.cost or (self.max_iterations and iteration > self.max_iterations):
                 log.stop_reason = "budget" if context.ledger.remaining < trials.cost else "iterations"
                 break
-            calls = self.draw_contexts(context, trials.rows(anchor), iteration)
-            rewards = self.rewards(context, graph, anchor, pools, calls, demos)
-            found = self.infer(graph, pools, rewards)
-            chosen = {role: found.choice[_expanded(graph).index((role, 0))] for role in pools}
-            proposal = self.assignment(context, anchor, pools, chosen)
+            rewards = reward(
+                context,
+                graph,
+                anchor,
+                texts_of(pools),
+                draw_contexts(context, trials.rows(anchor), self.contexts, iteration),
+                demos,
+                listwise=self.judge == "listwise",
+                edges=self.edge_power > 0,
+            )
+            chosen, found = best_assignment(graph, rewards, edge_power=self.edge_power)
+            proposal = anchor
+            for role, k in chosen.items():
+                proposal = context.roles.with_text(proposal, role, *pools[role][k].texts)
             log.note("map", iteration=iteration, choice=chosen, log_reward=found.log_reward, exact=found.exact)
-            log.extra["pools"] = {role: [m.texts for m in members] for role, members in pools.items()}
+            log.extra["pools"] = texts_of(pools)
             before = best_score
-            new = proposal.id not in trials.scores
-            if new:
+            if proposal.id not in trials.scores:
                 log.proposed(proposal, origin="map", parent=anchor)
                 score = trials.score(proposal)
                 accepted = score is not None and score > best_score
@@ -290,150 +285,6 @@ class MAPRO(Method):
                 members.setdefault(texts, Member(texts, operator))
         return list(members.values())
 
-    def assignment(
-        self, context: SearchContext, anchor: Candidate, pools: Pools, chosen: Mapping[str, int]
-    ) -> Candidate:
-        """The candidate with the chosen member of every pool."""
-        for role, k in chosen.items():
-            anchor = context.roles.with_text(anchor, role, *pools[role][k].texts)
-        return anchor
-
-    # -- rewards -----------------------------------------------------------------------------------
-
-    def draw_contexts(self, context: SearchContext, rows: Sequence[Row], iteration: int) -> dict[str, list[NodeCall]]:
-        """Recorded calls of each role under the anchor, from different rows; half of the time the last call of a run,
-        which writes what others read, else any.
-        """
-        drawn: dict[str, list[NodeCall]] = {}
-        for role in context.roles.names:
-            rng = context.rng("contexts", iteration, role)
-            asked = [calls for row in rows if row.usable and (calls := calls_of(row, role))]
-            picked = [asked[n] for n in sorted(rng.sample(range(len(asked)), min(self.contexts, len(asked))))]
-            drawn[role] = [calls[-1] if rng.random() < 0.5 else rng.choice(calls) for calls in picked]
-        return drawn
-
-    def rewards(
-        self,
-        context: SearchContext,
-        graph: RoleGraph,
-        anchor: Candidate,
-        pools: Pools,
-        calls: Mapping[str, Sequence[NodeCall]],
-        demos: preferences.Preferences,
-    ) -> Rewards:
-        """Node and edge rewards, each the mean over the contexts of the role that wrote the output."""
-        outputs = self.probe(context, anchor, pools, calls)
-        node = self.node_rewards(context, calls, outputs, demos)
-        edge = self.edge_rewards(context, graph, pools, outputs, demos) if self.edge_power else {}
-        for role, members in pools.items():
-            node.setdefault(role, [1.0] * len(members))  # never called: nothing to tell its candidates apart
-        shown = {role: [row[0] or "" for row in texts] for role, texts in outputs.items()}
-        return Rewards(node, edge, shown)
-
-    def probe(
-        self, context: SearchContext, anchor: Candidate, pools: Pools, calls: Mapping[str, Sequence[NodeCall]]
-    ) -> dict[str, list[list[str | None]]]:
-        """`outputs[role][k][t]`: the recorded output for the anchor's own prompt, a probe for the others; None when
-        the reply could not be read.
-        """
-        items = [(role, k) for role, members in pools.items() if calls[role] for k in range(len(members))]
-
-        def ask(item: tuple[str, int]) -> list[str | None]:
-            role, k = item
-            if k == 0:
-                return [written(call.prediction) for call in calls[role]]
-            candidate = context.roles.with_text(anchor, role, *pools[role][k].texts)
-            replies = [context.probe(candidate, call) for call in calls[role]]
-            return [None if reply is None else written(reply) for reply in replies]
-
-        outputs: dict[str, list[list[str | None]]] = {}
-        for (role, _), texts in zip(items, context.map(ask, items), strict=True):
-            outputs.setdefault(role, []).append(texts)
-        return outputs
-
-    def node_rewards(
-        self,
-        context: SearchContext,
-        calls: Mapping[str, Sequence[NodeCall]],
-        outputs: Mapping[str, Sequence[Sequence[str | None]]],
-        demos: preferences.Preferences,
-    ) -> dict[str, list[float]]:
-        """g_i(k) (L2): how well candidate k's output fulfils the role. An unreadable output is worth nothing."""
-        groups: list[tuple[dict[str, Any], list[str]]] = []
-        places: list[tuple[str, int, list[int]]] = []
-        for role, texts in outputs.items():
-            for t, call in enumerate(calls[role]):
-                readable = [k for k in range(len(texts)) if texts[k][t] is not None]
-                places.append((role, t, readable))
-                common = {
-                    "role": role,
-                    "role_description": clip(context.roles.text(context.baseline, role), PROMPT),
-                    "received": received(call),
-                    "examples": demos.shown(role),
-                }
-                groups.append((common, [texts[k][t] or "" for k in readable]))
-        if self.judge == "listwise":
-            scores = judge.rate_together(context, judge.RateOutputs, judge.RateOutput, groups)
-        else:
-            single = [{**common, "output": text} for common, texts in groups for text in texts]
-            flat = iter(judge.rate(context, judge.RateOutput, single))
-            scores = [[next(flat) for _ in texts] for _, texts in groups]
-        totals = {role: [0.0] * len(texts) for role, texts in outputs.items()}
-        for (role, _, readable), found in zip(places, scores, strict=True):
-            for k, score in zip(readable, found, strict=True):
-                totals[role][k] += score / len(calls[role])
-        return totals
-
-    def edge_rewards(
-        self,
-        context: SearchContext,
-        graph: RoleGraph,
-        pools: Pools,
-        outputs: Mapping[str, Sequence[Sequence[str | None]]],
-        demos: preferences.Preferences,
-    ) -> dict[tuple[str, str], list[list[float]]]:
-        """g_ij(k, l) (L3): how usable candidate k's output of i is for j under candidate l. One call judges all l.
-
-        Agents that share a prompt read each other under that prompt, so only l = k is asked there.
-        """
-        groups: list[tuple[dict[str, Any], list[str]]] = []
-        places: list[tuple[tuple[str, str], int, list[int]]] = []
-        for i, j in dict.fromkeys((graph.role_of(a), graph.role_of(b)) for a, b in graph.edges):
-            for k, texts in enumerate(outputs.get(i, ())):
-                readers = [k] if i == j else list(range(len(pools[j])))
-                for text in texts:
-                    if text is None:
-                        continue
-                    common = {"receiver": j, "message": clip(text, OUTPUT), "examples": demos.shown(j)}
-                    places.append(((i, j), k, readers))
-                    groups.append((common, [clip("\n\n".join(pools[j][m].texts), PROMPT) for m in readers]))
-        scores = judge.rate_together(context, judge.RateHandoffs, judge.RateHandoff, groups)
-        tables = {pair: [[0.0] * len(pools[pair[1]]) for _ in pools[pair[0]]] for pair, _, _ in places}
-        for (pair, k, readers), found in zip(places, scores, strict=True):
-            for m, score in zip(readers, found, strict=True):
-                tables[pair][k][m] += score / len(outputs[pair[0]][k])
-        return tables
-
-    def infer(self, graph: RoleGraph, pools: Pools, rewards: Rewards) -> MapAssignment:
-        """The MAP assignment. Every agent and every later appearance of a role is a node, tied to the role's pool."""
-        nodes = _expanded(graph)
-        roles = list(pools)
-        node = {role: _normalised([values])[0] for role, values in rewards.node.items()}
-        edge = {pair: _normalised(table) for pair, table in rewards.edge.items()}
-        edges = {}
-        for a, b in graph.edges:
-            pair = (graph.role_of(a), graph.role_of(b))
-            if pair in edge:
-                for x, y in itertools.product(range(graph.counts[a]), range(graph.counts[b])):
-                    edges[nodes.index((a, x)), nodes.index((b, y))] = edge[pair]
-        owners = [graph.role_of(name) for name, _ in nodes]
-        return map_assignment(
-            [node[role] for role in owners],
-            edges,
-            tied=[roles.index(role) for role in owners],
-            edge_power=self.edge_power,
-        )
-
     # -- demonstrations ----------------------------------------------------------------------------
 
     def update_demos(
@@ -454,12 +305,13 @@ class MAPRO(Method):
             preferences.contrast(demos, context.roles.names, rows, trials.rows(anchor))
             return
         if self.critic == "llm":
-            pools = {role: (texts, rewards.node[role]) for role, texts in rewards.outputs.items()}
+            pools = {role: (rewards.first_outputs(role), rewards.node[role]) for role in rewards.outputs}
             preferences.llm_critic(context, demos, pools, rows)
             return
         success = mean_score([row for row in rows if row.usable]) or 0.0
-        for role, texts in rewards.outputs.items():
-            preferences.deterministic(demos, role, texts, rewards.node[role], chosen[role], success)
+        for role in rewards.outputs:
+            outputs = rewards.first_outputs(role)
+            preferences.deterministic(demos, role, outputs, rewards.node[role], chosen[role], success)
 
 
 class _Trials:
@@ -489,6 +341,11 @@ class _Trials:
         return self.records.fetch(candidate, self.train)
 
 
+def texts_of(pools: Pools) -> dict[str, list[Texts]]:
+    """The texts of every pool."""
+    return {role: [member.texts for member in members] for role, members in pools.items()}
+
+
 def team_feedback(rows: Sequence[Row], worst: Sequence[Row]) -> str:
     """How the whole team did: successes and failures, and a few failed runs with the metric's sentence."""
     usable = [row for row in rows if row.usable]
@@ -504,15 +361,3 @@ def _shuffled(rows: Sequence[Row], context: SearchContext, iteration: int) -> li
     order = list(rows)
     context.rng("failures", iteration).shuffle(order)
     return order
-
-
-def _expanded(graph: RoleGraph) -> list[tuple[str, int]]:
-    return [(node, index) for node in graph.roles for index in range(graph.counts[node])]
-
-
-def _normalised(table: Sequence[Sequence[float]]) -> list[list[float]]:
-    """A table scaled to a maximum of 1, so that nodes and edges weigh the same; an all-zero one tells nothing."""
-    top = max((value for row in table for value in row), default=0.0)
-    if top <= 0 or not math.isfinite(top):
-        return [[1.0] * len(row) for row in table]
-    return [[value / top for value in row] for row in table]
