@@ -21,6 +21,7 @@ _EXPORTS = {
     "HiveMind": "optimize.methods.hivemind",
     "Identity": "optimize.methods.identity",
     "MAPRO": "optimize.methods.mapro",
+    "MASPO": "optimize.methods.maspo",
     "MIPRO": "optimize.methods.mipro",
 }
 __all__ = sorted(_EXPORTS)

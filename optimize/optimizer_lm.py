@@ -103,7 +103,10 @@ class RecordedLM(dspy.BaseLM):
             tape, scratch, seed = Tape(role=kind), UsageMeter(), call_seed(desk.seed, key)
             agent = {"role": kind, "index": 0, "round": 0}
             with dspy.context(usage_meter=scratch, usage_tracker=scratch, agent=agent), tape.recording():
-                outputs = self._ask(prompt, messages, {"seed": seed, "rollout_id": seed, **options})
+                own = {"seed": seed, "rollout_id": seed}
+                if options.get("temperature") == 0:  # a rollout id would have no effect, and DSPy would say so
+                    own.pop("rollout_id")
+                outputs = self._ask(prompt, messages, {**own, **options})
             record = {"key": key, "kind": kind, "outputs": jsonable(outputs), "usage": tape.calls}
             desk.journal.append(record)
         meter = UsageMeter()

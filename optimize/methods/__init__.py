@@ -13,6 +13,7 @@ METHODS: dict[str, str] = {
     "mipro": "optimize.methods.mipro:MIPRO",
     "gepa": "optimize.methods.gepa:GEPA",
     "mapro": "optimize.methods.mapro:MAPRO",
+    "maspo": "optimize.methods.maspo:MASPO",
     "hivemind": "optimize.methods.hivemind:HiveMind",
 }
 

@@ -83,34 +83,21 @@ class HiveMind(Method):
     """
 
     name: ClassVar[str] = "hivemind"
-    DEFAULTS: ClassVar[dict[str, Any]] = {
-        "coalition_rows": 5,
-        "accept_rows": 10,
-        "mask_mode": "auto",
-        "score": "phi",
-        "credit": "auto",
-        "max_coalitions": 40,
-        "max_cycles": 0,
-        "lessons_kept": 6,
-        "skip_rejected": True,
-        "fixed": (),
-        "players": "roles",
-    }
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {"mask_mode": "prune", "score": "phi", "skip_rejected": False},
         "peer": {"mask_mode": "placeholder", "score": "phi", "skip_rejected": False, "accept_rows": 5},
     }
-    coalition_rows: int
-    accept_rows: int
-    mask_mode: MaskMode
-    score: str
-    credit: CreditMode
-    max_coalitions: int
-    max_cycles: int
-    lessons_kept: int
-    skip_rejected: bool
-    fixed: Sequence[str]
-    players: str
+    coalition_rows: int = 5
+    accept_rows: int = 10
+    mask_mode: MaskMode = "auto"
+    score: str = "phi"
+    credit: CreditMode = "auto"
+    max_coalitions: int = 40
+    max_cycles: int = 0
+    lessons_kept: int = 6
+    skip_rejected: bool = True
+    fixed: Sequence[str] = ()
+    players: str = "roles"
 
     def __init__(
         self,
@@ -131,7 +118,7 @@ class HiveMind(Method):
         **common: Any,
     ) -> None:
         super().__init__(metric, **common)
-        settle(self, preset, self.DEFAULTS, self.PRESETS, locals())
+        settle(self, preset, locals())
         check_choice("mask_mode", self.mask_mode, ("auto", "prune", "placeholder", "bypass"))
         check_choice("score", self.score, ("phi", "adjusted"))
         check_choice("credit", self.credit, ("auto", "exact", "permutation"))

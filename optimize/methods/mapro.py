@@ -61,21 +61,6 @@ class MAPRO(Method):
     """
 
     name: ClassVar[str] = "mapro"
-    DEFAULTS: ClassVar[dict[str, Any]] = {
-        "pool": 5,
-        "contexts": 3,
-        "eval_rows": 30,
-        "choice": "validation",
-        "judge": "pointwise",
-        "critic": "deterministic",
-        "anchor": "best",
-        "patience": 3,
-        "epsilon": 0.0,
-        "max_iterations": 0,
-        "edge_power": 1.0,
-        "least_similarity": 0.0,
-        "edit_temperature": 0.7,
-    }
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {
             "judge": "listwise",
@@ -86,19 +71,19 @@ class MAPRO(Method):
         },
         "peer": {"choice": "train", "eval_rows": 0, "max_iterations": 8},
     }
-    pool: int
-    contexts: int
-    eval_rows: int
-    choice: str
-    judge: str
-    critic: str
-    anchor: str
-    patience: int
-    epsilon: float
-    max_iterations: int
-    edge_power: float
-    least_similarity: float
-    edit_temperature: float
+    pool: int = 5
+    contexts: int = 3
+    eval_rows: int = 30
+    choice: str = "validation"
+    judge: str = "pointwise"
+    critic: str = "deterministic"
+    anchor: str = "best"
+    patience: int = 3
+    epsilon: float = 0.0
+    max_iterations: int = 0
+    edge_power: float = 1.0
+    least_similarity: float = 0.0
+    edit_temperature: float = 0.7
 
     def __init__(
         self,
@@ -121,7 +106,7 @@ class MAPRO(Method):
         **common: Any,
     ) -> None:
         super().__init__(metric, **common)
-        settle(self, preset, self.DEFAULTS, self.PRESETS, locals())
+        settle(self, preset, locals())
         check_choice("choice", self.choice, ("validation", "train"))
         check_choice("judge", self.judge, ("pointwise", "listwise"))
         check_choice("critic", self.critic, ("deterministic", "contrast", "llm"))

@@ -8,20 +8,16 @@ from typing import Any
 from metrics.errors import ConfigurationError
 
 
-def settle(
-    method: object,
-    preset: str | None,
-    defaults: Mapping[str, Any],
-    presets: Mapping[str, Mapping[str, Any]],
-    given: Mapping[str, Any],
-) -> None:
-    """Set every option as an attribute of `method`. A given None means "as the preset says"."""
+def settle(method: Any, preset: str | None, given: Mapping[str, Any]) -> None:
+    """Set the options of `method`: its class attributes are the defaults, `PRESETS` of its class come next, then what
+    the user gave (`locals()` of its constructor), where None means "as the preset says".
+    """
+    presets = type(method).PRESETS
     if preset is not None and preset not in presets:
         raise ConfigurationError(f"unknown preset {preset!r}; there are {', '.join(presets)}")
-    chosen = {**defaults, **(presets[preset] if preset else {})}
-    chosen |= {name: given[name] for name in defaults if given.get(name) is not None}
-    method.preset = preset  # type: ignore[attr-defined]
-    for name, value in chosen.items():
+    own = type(method).__annotations__
+    chosen = {name: value for name, value in given.items() if name in own and value is not None}
+    for name, value in {**presets.get(preset or "", {}), **chosen}.items():
         setattr(method, name, value)
 
 
