@@ -6,7 +6,7 @@ One batch at a time, the rows of a batch in threads. Results come in the order o
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -131,15 +131,16 @@ class Evaluator:
             on_result(item, _Run.overdue(item[1], seconds), None)
 
         limit = None if self.question_timeout is None else 2 * self.question_timeout + 60
-        run_pool(
-            batch,
-            work,
-            threads=self.threads,
-            on_result=on_result,
-            on_overdue=on_overdue,
-            limit_s=limit,
-            stop=lambda: bool(stop),
-        )
+        for wave in _waves(batch):
+            run_pool(
+                wave,
+                work,
+                threads=self.threads,
+                on_result=on_result,
+                on_overdue=on_overdue,
+                limit_s=limit,
+                stop=lambda: bool(stop),
+            )
         if stop:
             raise next((error for error in stop if isinstance(error, BugFound)), stop[0])
 
@@ -224,7 +225,7 @@ class Evaluator:
                 inputs=inputs,
                 prediction=prediction,
                 masked=is_masked(prediction),
-                request=scope.requests.get(id(prediction)),
+                request=scope.request(prediction),
             )
             for p, inputs, prediction in rollout.steps
             if id(p) in names
@@ -336,6 +337,18 @@ class _Run:
             return Fraction(0)
         total = self.executed + self.replayed
         return Fraction(1) if price == "full" or total == 0 else Fraction(self.executed, total)
+
+
+def _waves(batch: Sequence[tuple[int, Any]]) -> list[list[tuple[int, Any]]]:
+    """The batch, with rows that occur again after the ones before them: side by side, either could pay for both."""
+    waves: list[list[tuple[int, Any]]] = []
+    seen: Counter[str] = Counter()
+    for index, row in batch:
+        turn = seen[str(row.id)]
+        seen[str(row.id)] += 1
+        waves += [[]] * (turn + 1 - len(waves))
+        waves[turn] = [*waves[turn], (index, row)]
+    return waves
 
 
 def _texts_of(call: NodeCall) -> list[Any]:

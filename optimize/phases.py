@@ -238,7 +238,7 @@ def _paired_rows(before: list[Row], after: list[Row], name: str) -> list[dict[st
         scores = {key: value for key, value in row.fields.items() if key != "predicted_answer"}
         return {"score": row.score, "answer": row.answer, **scores, **({"error": row.error} if row.error else {})}
 
-    return [{"id": a.id, "baseline": shown(a), name: shown(b)} for a, b in zip(before, after, strict=True)]
+    return [{"id": a.example.id, "baseline": shown(a), name: shown(b)} for a, b in zip(before, after, strict=True)]
 
 
 def _preflight(job: Job, context: SearchContext, folder: JobFolder) -> dict[str, Any]:

@@ -60,8 +60,8 @@ class RolloutScope:
         self.replayed = 0
         self.keys: list[str] = []
         self.unordered = False
-        self.requests: dict[int, Request] = {}
-        self._writers: dict[int, int] = {}
+        self._requests: dict[int, tuple[dspy.Prediction, Request]] = {}
+        self._writers: dict[int, tuple[Any, int]] = {}  # holds the trace: the id of a freed list is given out again
         self._lock = threading.Lock()
 
     def add(self, key: str, *, replayed: bool) -> None:
@@ -70,8 +70,17 @@ class RolloutScope:
             self.replayed += replayed
             if not replayed:
                 self.keys.append(key)
-            writer = self._writers.setdefault(id(dspy.settings.trace), threading.get_ident())
-            self.unordered |= writer != threading.get_ident()
+            trace, thread = dspy.settings.trace, threading.get_ident()
+            self.unordered |= self._writers.setdefault(id(trace), (trace, thread))[1] != thread
+
+
+    def note(self, prediction: dspy.Prediction, request: Request) -> None:
+        """Remember how the call was made that gave `prediction`."""
+        self._requests[id(prediction)] = prediction, request
+
+    def request(self, prediction: dspy.Prediction) -> Request | None:
+        """How the call was made that gave this very object; None for a masked one."""
+        return self._requests.get(id(prediction), (None, None))[1]
 
 
 @dataclass
@@ -253,7 +262,7 @@ class _Node:
         if untraced:
             self._trace(kwargs, prediction)
         if (scope := dspy.settings.get(SCOPE)) is not None:
-            scope.requests[id(prediction)] = Request.current(self.name, kwargs)
+            scope.note(prediction, Request.current(self.name, kwargs))
         return prediction
 
     def _identity(self, kwargs: dict[str, Any]) -> tuple[str, type[dspy.Signature], str]:

@@ -229,6 +229,17 @@ def test_results_do_not_depend_on_the_number_of_threads():
     assert once(1) == once(8)
 
 
+def test_a_row_that_occurs_twice_in_a_batch_is_paid_for_by_the_first():
+    def once(threads):
+        evaluate = evaluator(threads=threads, engine=RuleEngine(delay=0.005))
+        done = evaluate(Candidate.of(evaluate.program), as_rows(questions(3) + questions(3) + questions(1)))
+        return [(row.id, row.node_calls, row.replayed_calls) for row in done], evaluate.ledger.spent
+
+    assert once(1) == once(8)
+    calls, spent = once(8)
+    assert [n for _, n, _ in calls] == [3, 3, 3, 0, 0, 0, 0] and spent == 7
+
+
 def test_a_batch_runs_in_threads():
     here, together = [0], [0]
     lock = threading.Lock()

@@ -239,3 +239,23 @@ def test_asynchronous_calls_are_replayed_as_well():
     with dspy.context(lm=lm):
         answers = {asyncio.run(program.acall(question="q")).answer for _ in range(2)}
     assert len(answers) == 1 and len(engine.calls) == 1
+
+
+def test_traces_of_agents_side_by_side_are_in_order_and_a_shared_one_is_not():
+    def call(scope, trace):
+        with dspy.context(trace=trace):
+            scope.add("key", replayed=False)
+
+    def in_thread(*args):
+        worker = threading.Thread(target=call, args=args)
+        worker.start()
+        worker.join()
+
+    own = RolloutScope()
+    for _ in range(50):  # a trace per agent, freed after it: the next one may have its address
+        in_thread(own, [])
+    assert not own.unordered
+    shared, trace = RolloutScope(), []
+    call(shared, trace)
+    in_thread(shared, trace)
+    assert shared.unordered

@@ -1,0 +1,152 @@
+"""The command line: what a user types, what comes back, and every mistake as one line."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from optimize.run import main
+from programs.compiled_file import load_program
+
+ROOT = Path(__file__).parents[2]
+
+
+def command(*words, cwd=ROOT, **kwargs):
+    return subprocess.run(
+        [sys.executable, "-m", "optimize.run", *map(str, words)], capture_output=True, text=True, cwd=cwd, **kwargs
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--method", "nonsense"], "unknown method 'nonsense'; there are identity, bootstrap, mipro, gepa"),
+        (["--method", "gepa", "--budget", "8"], "it needs at least 16"),
+        (["--method", "mipro", "--budget", "29"], "it needs at least 30"),
+        (["--method", "gepa", "--option", "minibach=3"], "gepa has no option minibach; it has minibatch, component"),
+        (["--method", "gepa", "--option", "minibatch"], "--option takes KEY=VALUE"),
+        (["--method", "mipro", "--option", "candidates=1"], "candidates 2 or more"),
+        (["--method", "gepa", "--metric", "strict", "--dataset", "hotpotqa-sample"], "ToolHop's second rule"),
+        (["--method", "gepa", "--metric", "nowhere:metric"], "--metric nowhere:metric"),
+        (["--method", "gepa", "--program", "nowhere:Team"], "nowhere"),
+        (["--method", "gepa", "--dataset", "own"], "--data-file QUESTIONS.jsonl"),
+        (["--method", "gepa", "--resume", "--overwrite"], "exclude each other"),
+        (["--method", "identity", "--max-usd", "0", "--phase", "test"], "selection"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(words, said, tmp_path, capsys):
+    assert main([*words, "--out", str(tmp_path / "job")]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("error: ") and said in error
+    assert not (tmp_path / "job/optimization/rollouts.jsonl").exists(), "something was spent"
+
+
+def test_a_missing_optuna_is_one_line_with_the_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert main(["--method", "mipro", "--out", str(tmp_path)]) == 2
+    assert "pip install 'optuna>=4.5'" in capsys.readouterr().err
+
+
+def test_help_starts_fast_and_a_dry_run_writes_nothing(tmp_path):
+    shown = command("--help")
+    assert shown.returncode == 0
+    for flag in ("--method", "--budget", "--metric", "--feedback", "--phase", "--allow-any-cell", "--dry-run",
+                 "--program", "--topology", "--dataset", "--data-file", "--split-from-file", "--wiki", "--model",
+                 "--role-model", "--reflection-model", "--api-base", "--tool-calling", "--team-size", "--rounds",
+                 "--communication", "--prompts", "--scenario", "--max-turns", "--tool-result-budget", "--threads",
+                 "--seed", "--max-usd", "--max-errors", "--out", "--resume", "--overwrite", "--json",
+                 "--quiet"):  # fmt: skip
+        assert flag in shown.stdout, flag
+    code = (
+        "import sys, optimize.options as o; o.build_parser(); "
+        "print([m for m in ('dspy', 'litellm', 'optuna', 'numpy') if m in sys.modules])"
+    )
+    imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert imported.stdout.strip() == "[]"
+    dry = command("--method", "gepa", "--budget", "20", "--dry-run", "--out", tmp_path / "job")
+    assert dry.returncode == 0 and "estimate (assumed" in dry.stdout
+    assert "allows few proposals; at least 58 is advised" in dry.stdout and "not conformant: " in dry.stdout
+    assert not (tmp_path / "job").exists()
+
+
+def test_outside_the_grid_needs_permission(tmp_path, monkeypatch, capsys):
+    data = tmp_path / "questions.jsonl"
+    data.write_text("".join(json.dumps({"question": f"q{i}", "answer": "a"}) + "\n" for i in range(12)))
+    words = ["--method", "identity", "--program", "direct", "--data-file", str(data), "--out", str(tmp_path / "job")]
+    assert main(words) == 2 and "--allow-any-cell" in capsys.readouterr().err
+
+
+MODULE = '''
+import dspy
+
+class MyTeam(dspy.Module):
+    """A user's own two predictors, without a role graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.thinker = dspy.Predict("question -> notes")
+        self.writer = dspy.Predict("question, notes -> answer")
+
+    def forward(self, question, **rest):
+        notes = self.thinker(question=question).notes
+        return self.writer(question=question, notes=notes)
+
+def metric(example, prediction, trace=None, pred_name=None, pred_trace=None):
+    right = str(prediction.answer).strip() == example.gold
+    return dspy.Prediction(score=float(right), feedback=f"expected {example.gold}")
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+'''
+
+
+@pytest.mark.parametrize("method", ["identity", "bootstrap", "mipro", "gepa"])
+def test_a_users_own_module_metric_tools_and_questions(tmp_path, method):
+    package = tmp_path / "my_pkg"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "my_mod.py").write_text(MODULE)
+    rows = [{"question": f"What is {i} plus 1?", "answer": str(i + 1), "tools": "my_pkg.my_mod:add"} for i in range(18)]
+    data = tmp_path / "questions.json"
+    data.write_text(json.dumps(rows))
+    run = subprocess.run(
+        [sys.executable, "-m", "optimize.run", "--method", method, "--program", "my_pkg.my_mod:MyTeam",
+         "--metric", "my_pkg.my_mod:metric", "--data-file", str(data), "--allow-any-cell", "--budget", "30",
+         "--feedback", "topology", "--out", str(tmp_path / "job")],
+        capture_output=True, text=True, cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{ROOT}:{tmp_path}"},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip().splitlines()[-1].endswith("result.json")
+    result = json.loads((tmp_path / "job/result.json").read_text())
+    assert result["program"] == "my_pkg.my_mod:MyTeam" and result["rollouts"] <= 30
+    assert result["scoring"] == "metric" and not result["conformant"]
+
+
+def test_the_result_reaches_stdout_as_json_and_quiet_prints_the_path_only(tmp_path):
+    run = command("--method", "identity", "--budget", "5", "--json", "--out", tmp_path / "a")
+    assert json.loads(run.stdout)["method"] == "identity"
+    run = command("--method", "identity", "--budget", "5", "--quiet", "--out", tmp_path / "b")
+    assert run.stdout.strip() == str(tmp_path / "b/result.json") and run.stderr.count("\n") <= 2
+
+
+@pytest.mark.slow
+def test_the_default_job_improves_the_packaged_sample_and_evaluation_reproduces_it(tmp_path):
+    run = command("--method", "mipro", "--out", tmp_path / "job", timeout=120)
+    assert run.returncode == 0, run.stderr
+    result = json.loads((tmp_path / "job/result.json").read_text())
+    assert result["program"] == "centralized" and result["prompts"] == "plain" and result["rollouts"] <= 120
+    assert result["test"]["deployed"]["score"] > result["test"]["baseline"]["score"]
+    assert re.search(r"validation +[\d.]+% -> [\d.]+%", run.stdout) and "not a language model" in run.stdout
+    load_program(tmp_path / "job/program.json")
+    words = ["--load", str(tmp_path / "job/program.json"), "--json", "--out", str(tmp_path / "e")]
+    evaluation = subprocess.run([sys.executable, "eval.py", *words], capture_output=True, text=True, cwd=ROOT)
+    rows = [json.loads(line) for line in (tmp_path / "e/results.jsonl").read_text().splitlines()]
+    job_rows = json.loads((tmp_path / "job/test.json").read_text())["rows"]
+    assert [(r["id"], float(r["correct"])) for r in rows] == [(r["id"], r["deployed"]["score"]) for r in job_rows]
+    assert evaluation.returncode == 0
