@@ -19,7 +19,7 @@ Directives: the instruction matters
 
     | key | plain words | with | without |
     |---|---|---|---|
-    | chain | one hop at a time; break it into ...; use each result in the next | every link in order | 60 % of questions of three links or more: jumps from the first to the last link; 60 % of bridge questions: only the first page; 40 % of comparisons: only one side |
+    | chain | one hop at a time; break it into ...; use each result in the next | every link in order | 80 % of tool chains of three steps or more: jumps from the first to the last step; 80 % of bridge questions: only the first page; 40 % of comparisons: only one side |
     | use_tools | tool results rather than memory; compute with a tool | the last computation uses its tool | 40 %: the last computation is done in the head and is wrong |
     | bare | answer with the value only; no extra words | the value | 50 %: a sentence around the value |
     | iso | ISO dates; YYYY-MM-DD | 1912-01-02 | January 2, 1912 |
@@ -27,8 +27,8 @@ Directives: the instruction matters
     | check | check before answering; of the kind that is asked | one value | objects and lists are copied raw |
     | read_page | read the page, not only the summary | always opens the page | opens it only when the summary has no fitting span |
     | retry | when a call fails, read the error text; another spelling | up to two more calls, corrected by what the error text suggests | goes on without the result |
-    | delegate | delegate every step; one sub-question at a time | a manager asks link by link | 60 %: stops after the first report |
-    | evidence | report the value with its evidence | value and tool results | 50 %: a report that names no value; never evidence |
+    | delegate | delegate every step; one sub-question at a time | a manager asks link by link | 50 %: stops after the first report |
+    | evidence | report the value with its evidence | value and tool results | 30 %: a report that names no value; never evidence |
     | compare | where answers disagree prefer ...; compare them | weighs support and agreement | an aggregator takes the last value, 50 % of debaters the first other one |
     | hasty | answer at once; as few calls as possible | (spoils) one call only | |
     | verbose | explain at length; in full sentences | (spoils) always a sentence | |

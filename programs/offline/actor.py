@@ -9,7 +9,7 @@ from typing import Any
 from programs.offline.arguments import Filler
 from programs.offline.observations import Observation, notes, render, steps, suggestions, wants_missing
 from programs.offline.plan import PlannedStep, is_computation, make_plan
-from programs.offline.question import COMPARE, Question, is_comparison, unfold
+from programs.offline.question import COMPARE, Question, is_comparison, own_question, unfold
 from programs.offline.request import Seen, Tool
 from programs.offline.sources import Source, gather, result_source
 from programs.offline.traits import Traits
@@ -35,7 +35,7 @@ class ToolAgent:
     def __init__(self, seen: Seen, traits: Traits) -> None:
         self.seen = seen
         self.traits = traits
-        self.question: Question = unfold(seen.get("question"))
+        self.question: Question = unfold(own_question(seen.get("question")))
         trajectory = seen.get("trajectory")
         self.notes = notes(trajectory)
         self.seen_steps = steps(trajectory)
@@ -55,11 +55,13 @@ class ToolAgent:
             tried = [o for o in known if o.tool == step.tool.name]
             if any(not o.error for o in tried):
                 continue
-            if tried and ("retry" not in self.traits or len(tried) >= MAX_TRIES):
-                continue
-            found = self._arguments(step, tried)
+            found = None
+            if not tried or ("retry" in self.traits and len(tried) < MAX_TRIES):
+                found = self._arguments(step, tried)
             if found is not None:
                 return step.tool.name, found, self._thought(step, tried)
+            if "check" in self.traits and not is_computation(step.tool):
+                return None  # without this fact the rest would be built on sand
         return None
 
     def result(self) -> Result:
@@ -87,7 +89,7 @@ class ToolAgent:
         plan = make_plan(self.question, tools)
         if "hasty" in self.traits:
             return plan[:1]
-        if len(plan) >= 3 and self.traits.slips("chain", 0.6, sampled=False):
+        if len(plan) >= 3 and self.traits.slips("chain", 0.8, sampled=False):
             plan = [plan[0], plan[-1]]  # jumps from the first thing found to the last thing asked
         if len(plan) >= 2 and is_computation(plan[-1].tool) and self.traits.slips("use_tools", 0.4):
             self.mental = plan.pop()

@@ -255,7 +255,7 @@ class Filler:
     # -- choosing --------------------------------------------------------------------------------
 
     def _best(self, name: str, words: str, fits: Any) -> Source | None:
-        wanted = meaning(name)
+        wanted = dict(meaning(name))
         for concept, weight in meaning(words).items():
             wanted[concept] = max(wanted.get(concept, 0.0), 0.4 * weight)
         barred = self.skip.get(name, set())
@@ -277,7 +277,7 @@ class Filler:
         if source.origin == "result":
             score += 0.8 + (0.9 if source is latest else 0.0) + (0.0 if source.used else 0.7)
             pending = [s for s in results if not s.used]
-            if len(pending) > 1 and self.compute and source is pending[0]:
+            if len(pending) > 1 and self.compute and source is pending[0] and not parts & (_TEXTY - {"value", "values"}):
                 score += 0.95  # first come, first served: the two operands of a comparison keep their order
         elif source.origin == "name":
             score += 0.9 if source.text in self.step.chunk.names else 0.2

@@ -126,7 +126,7 @@ def suggestions(text: str, wanted: str) -> list[str]:
     scored = []
     for name in dict.fromkeys(item.strip(" .'\"") for item in found):
         low, asked = name.casefold(), wanted.casefold()
-        if not name or low == asked or (asked in low and len(low) > len(asked) + 12) or _SOFT_ERROR.search(name):
+        if not name or low == asked or len(low) > 2 * len(asked) + 20 or _SOFT_ERROR.search(name):
             continue
         if (likeness := similar(name, wanted)) > 0.4:
             scored.append((-likeness, len(scored), name))

@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from programs.offline.dates import find_dates
+from programs.offline.diagnosis import diagnose
 from programs.offline.directives import FILLERS, TABLE, recognise
 from programs.offline.request import OutputField, Seen
 from programs.offline.team import value_in
@@ -32,29 +32,6 @@ _BLAME_OUT = re.compile(r"blame|critique|criticism|fault", re.IGNORECASE)
 _LESSON_OUT = re.compile(r"lesson|reflection|insight|advice|rules?|bullets?", re.IGNORECASE)
 _TEXT_OUT = re.compile(r"description|summary|observation|analysis|modification|rationale|reason", re.IGNORECASE)
 
-# signs in feedback and traces, and the directive that answers them
-_SIGNS: dict[str, str] = {
-    "chain": r"stopped (?:after|early|too soon)|(?:first|one|single|only one) hop|incomplete chain|intermediate (?:value|result)|"
-    r"skipp\w+ (?:a |the )?(?:hop|step)|not (?:all|every) hops?|missing (?:hop|step)s?|middle of the chain|too early|next hop",
-    "use_tools": r"from memory|in (?:its|the) head|without (?:calling|using) (?:a |the |any )?tools?|comput\w+ (?:it )?(?:itself|wrong)|"
-    r"arithmetic|miscalculat\w+|off by|no tool (?:result|call)",
-    "bare": r"extra words|full sentences?|sentence around|value only|not the bare|too (?:long|many words)|explanation (?:in|on)|"
-    r"contains? (?:the|more than)|the answer to the question is|it turns out that|based on what was found",
-    "iso": r"\bISO\b|YYYY-MM-DD|date (?:form|format)|wrong (?:form|format) of (?:the )?date|dates? (?:must|should)",
-    "names": r"full name|last name only|surname only|first name (?:is )?missing|Firstname Lastname",
-    "check": r"wrong (?:kind|type)|not (?:a|the) (?:kind|type)|kind that is asked|an object instead|raw (?:json|result)|\{\"",
-    "retry": r"an error occurred|error text|\bdid not retry|failed call|call failed|not found|unknown \w+:|\"error\"",
-    "read_page": r"only the summary|summary only|did not (?:open|read) the page|page was not read",
-    "delegate": r"delegat\w+ (?:only|just|once|nothing)|never delegat\w+|did not delegate|sub-?question",
-    "evidence": r"no evidence|without evidence|named no value|no value|value (?:is |was )?missing|report (?:lacks|has no|without)|"
-    r"it went well|vague",
-    "compare": r"disagree\w*|followed the (?:first|majority)|majority|outvoted|contradict\w*",
-}
-_COMPILED = {key: re.compile(pattern, re.IGNORECASE) for key, pattern in _SIGNS.items()}
-_EXPECTED = re.compile(r"(?:expected|gold(?: answer)?|correct answer|right answer|should (?:be|have been)|reference)"
-                       r"(?: is| was)?[:\s]+[`'\"]?(.{1,80}?)[`'\"]?(?:[.;,\n]|$)", re.IGNORECASE)  # fmt: skip
-_GOT = re.compile(r"(?:got|predicted|your answer|answered|given answer|actual|received)(?: is| was)?[:\s]+[`'\"]?(.{1,120}?)"
-                  r"[`'\"]?(?:[.;\n]|$)", re.IGNORECASE)  # fmt: skip
 _POOLS = {
     "tools": ("chain", "use_tools", "retry"),
     "answer": ("bare", "check", "names", "iso"),
@@ -105,7 +82,10 @@ def _output(seen: Seen, out: OutputField, done: dict[str, Any]) -> Any:
         lessons = _lessons(seen)
         return lessons if is_list else "\n".join(f"- {lesson}" for lesson in lessons)
     if _SCORE_OUT.search(name):
-        return _scores(seen) if is_list else _score_value(judge_text(seen), out)
+        if is_list or name.endswith("scores"):
+            scores = _scores(seen)
+            return scores if is_list else "\n".join(f"{score:.2f}" for score in scores)
+        return _score_value(judge_text(seen), out)
     if _CHOICE_OUT.search(name) or re.search(r"literal", out.type, re.IGNORECASE):
         return _choice(seen, out)
     if _TEXT_OUT.search(name):
@@ -149,27 +129,6 @@ def propose(seen: Seen, base: str) -> Proposal:
 
 def _has_feedback(seen: Seen) -> bool:
     return any(re.search(r"feedback|failure|blame|lesson|critic|trace|case|side_info", name) for name in seen.inputs)
-
-
-def diagnose(text: str) -> Counter[str]:
-    """How often each directive's signs stand in feedback and traces."""
-    found: Counter[str] = Counter()
-    for key, pattern in _COMPILED.items():
-        if hits := len(pattern.findall(text)):
-            found[key] += hits
-    for wanted, got in zip(_EXPECTED.findall(text), _GOT.findall(text), strict=False):
-        wanted, got = wanted.strip(), got.strip()
-        if find_dates(wanted) and re.match(r"\d{4}-", wanted) and find_dates(got) and not re.match(r"\d{4}-", got):
-            found["iso"] += 2
-        if wanted and wanted.casefold() in got.casefold() and len(tokens(got)) > len(tokens(wanted)) + 2:
-            found["bare"] += 2
-        elif got and wanted.casefold().endswith(got.casefold()) and " " in wanted and got.casefold() != wanted.casefold():
-            found["names"] += 2
-        elif got.startswith(("{", "[")):
-            found["check"] += 2
-        elif got and got.casefold() != wanted.casefold():
-            found["chain"] += 1
-    return found
 
 
 def _suits(key: str, base: str, seen: Seen) -> bool:
@@ -280,20 +239,54 @@ def quality(text: str, asked: str = "") -> float:
 
 
 def judge_text(seen: Seen) -> float:
-    """The score of the one output that a judge's request shows."""
-    output = next((v for n, v in seen.inputs.items() if re.search(r"output|response|message|answer|result", n)), "")
-    asked = next((v for n, v in seen.inputs.items() if re.search(r"input|task|problem|question", n)), "")
-    return quality(output, asked)
+    """The score of the one output that a judge's request shows; an instruction beside it counts by what it demands."""
+    output = next((v for n, v in seen.inputs.items() if re.search(r"^(?:output|response|message|answer|result)s?$", n)), "")
+    asked = next((v for n, v in seen.inputs.items() if re.search(r"received|task|problem|question", n)), "")
+    return round(min(1.0, max(0.0, quality(output, asked) + _demands(seen.inputs.get("instruction", "")))), 2)
+
+
+def _demands(instruction: str) -> float:
+    """Recognised good practice in an instruction raises what its reader makes of a message; noise lowers it."""
+    keys = recognise(instruction)
+    return 0.03 * sum(TABLE[k].helps for k in keys) - 0.08 * sum(not TABLE[k].helps for k in keys)
 
 
 def _scores(seen: Seen) -> list[float]:
-    listed = next((v for n, v in seen.inputs.items() if re.search(r"outputs|candidates|responses|messages", n)), "")
+    """One score per numbered text, in order. Outputs are ranked and spread over 0.40 to 0.80, all different."""
+    name, listed = next(
+        ((n, v) for n, v in seen.inputs.items() if re.search(r"outputs|candidate|responses|messages|instructions", n)), ("", "")
+    )
+    items = numbered(listed)
+    asked = next((v for n, v in seen.inputs.items() if re.search(r"received|task|problem|question", n)), "")
+    if "instruction" in name:
+        message = quality(seen.inputs.get("message", ""), asked)
+        return [round(min(1.0, max(0.0, message + _demands(item))), 2) for item in items]
+    rated = [quality(item, asked) for item in items]
+    order = sorted(range(len(items)), key=lambda n: (-rated[n], n))
+    gap = max(0.05, min(0.1, 0.4 / max(1, len(items) - 1)))
+    scores = [0.0] * len(items)
+    for rank, n in enumerate(order):
+        scores[n] = round(max(0.05, 0.8 - gap * rank), 2)
+    return scores
+
+
+def numbered(text: str) -> list[str]:
+    """The texts of a numbered field (`1. ...`, `[1]`, `Output 1:`), or of a JSON list."""
     try:
-        items = json.loads(listed)
+        data = json.loads(text)
+        if isinstance(data, list):
+            return [item if isinstance(item, str) else json.dumps(item) for item in data]
     except ValueError:
-        items = [part for part in re.split(r"\n(?=\[?\d+[\].)]\s)", listed) if part.strip()]
-    asked = next((v for n, v in seen.inputs.items() if re.search(r"task|problem|question|input", n)), "")
-    return [quality(item if isinstance(item, str) else json.dumps(item), asked) for item in items if item]
+        pass
+    marks = list(re.finditer(r"^(?:###\s*|\W*(?:(?:output|instruction|candidate|text)\s*)?#?)(\d{1,2})\s*(?:[\]).:]\W*|$\n?)", text, re.MULTILINE | re.IGNORECASE))
+    kept: list[re.Match[str]] = []
+    for mark in marks:
+        if int(mark[1]) == len(kept) + 1:
+            kept.append(mark)
+    return [
+        text[mark.end() : following.start() if following else len(text)].strip()
+        for mark, following in zip(kept, [*kept[1:], None], strict=False)
+    ] or ([text] if text.strip() else [])
 
 
 def _score_value(score: float, out: OutputField) -> Any:
@@ -322,13 +315,14 @@ def _choice(seen: Seen, out: OutputField) -> str:
 def _blames(seen: Seen) -> list[str]:
     """One line for the worst of the parents' outputs, none when all are fine."""
     listed = next((v for n, v in seen.inputs.items() if re.search(r"parent|upstream|inputs?_from|messages", n)), "")
-    try:
-        parents = json.loads(listed)
-    except ValueError:
-        blocks = re.findall(r"^(?:=== (?:from )?|\[|## )?([\w -]{2,30}?)(?: ===|\]|:)\s*\n?(.*?)(?=^(?:=== |\[|## )?[\w -]{2,30}(?: ===|\]|:)|\Z)",
-                            listed, re.MULTILINE | re.DOTALL)  # fmt: skip
-        parents = {name.strip(): body for name, body in blocks}
-    if not isinstance(parents, dict) or not parents:
+    marks = list(re.finditer(r"^(?:=== from )?([a-z][\w@.-]{2,40})(?: ===|:)[ \t]*", listed, re.MULTILINE))
+    skip = {"thought", "report", "answer", "tool_calls", "reasoning", "status", "summary", "evidence", "confidence", "next"}
+    marks = [mark for mark in marks if mark[1] not in skip]
+    parents = {
+        mark[1]: listed[mark.end() : following.start() if following else len(listed)]
+        for mark, following in zip(marks, [*marks[1:], None], strict=False)
+    }
+    if not parents:
         return []
     worst = min(parents, key=lambda name: quality(str(parents[name])))
     score = quality(str(parents[worst]))

@@ -86,7 +86,7 @@ def _dominated(i: int, fits: list[list[float]]) -> bool:
 
 
 def _link_meaning(chunk: Chunk) -> dict[str, float]:
-    bag = meaning(chunk.text)
+    bag = dict(meaning(chunk.text))
     for name in chunk.names:
         for concept, weight in meaning(name).items():
             bag[concept] = max(bag.get(concept, 0.0), 0.5 * weight)

@@ -72,6 +72,7 @@ _POSSESSED = re.compile(
     r"['’]s\s+((?:(?!['’]s\b)[^,?\x00]){1,60}?)(?=['’]s\b|\s+(?:" + _VERB_STOP + r")\b|[,?]|$|\s+in\s)"
 )
 _WRAPPER = re.compile(r",\s+((?:in|with|written|as|rounded|expressed|converted|given)\b[^,\x00]{3,60})$", re.IGNORECASE)
+_TAG = re.compile(r"^\[(\w+)\]\s*(.*)$", re.MULTILINE)
 _HOLE = re.compile(r"\x00(\d+)\x00")
 COMPARE = re.compile(
     r"\b(older|younger|earlier|later|first|last|longer|longest|shorter|higher|taller|larger|bigger|smaller|greater|more|"
@@ -112,6 +113,16 @@ class Question:
         """How deep a word of the question lies, 0 (outermost) .. 1 (innermost); 0.5 when it is not there."""
         hits = [chunk.depth for chunk in self.chunks if word in tokens(chunk.text)]
         return sum(hits) / len(hits) / max(1, len(self.chunks) - 1) if hits else 0.5
+
+
+def own_question(text: str) -> str:
+    """The question inside a delegation that is written as tag lines or fields; any other text as it is."""
+    tags = dict(_TAG.findall(text)) if "[" in text else {}
+    if tags.get("SUMMARY"):
+        return tags["SUMMARY"].strip()
+    if match := re.match(r"question: (.+)", text):
+        return match[1].strip()
+    return text.strip()
 
 
 def spell_out_kinship(text: str) -> str:

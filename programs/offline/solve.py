@@ -8,13 +8,12 @@ from typing import Any
 from programs.offline.actor import ToolAgent
 from programs.offline.observations import Observation, render
 from programs.offline.passages import find, kind_of, sentences
-from programs.offline.question import is_comparison, unfold
+from programs.offline.question import is_comparison, own_question, unfold
 from programs.offline.request import Seen
 from programs.offline.team import (
     Asker,
     aggregate,
     is_team_tool,
-    own_question,
     peer_answer,
     read_messages,
     review,

@@ -67,7 +67,7 @@ def gather(question: Question, done: Sequence[Observation], plan: Sequence[Plann
 
 def result_source(observation: Observation, step: PlannedStep | None, order: int = 100) -> Source:
     """The value of a result, chosen by what the call was for."""
-    hint = meaning(f"{observation.tool} {step.chunk.text if step else ''}")
+    hint = dict(meaning(f"{observation.tool} {step.chunk.text if step else ''}"))
     if step is not None:
         # what a tool takes is not what it gives ("author_birth_date(author)")
         for name in step.tool.required:
@@ -131,7 +131,7 @@ def _within(text: str, span: Span, part: str) -> Span:
 def _number(value: int | float, text: str, start: int, end: int, in_name: bool) -> Source:
     before, after = tokens(text[max(0, start - 30) : start])[-3:], tokens(text[end : end + 25])[:2]
     unit = next((w.rstrip("s") for w in after[:1] if w.rstrip("s") in UNITS), "")
-    label = meaning(" ".join(before + after))
+    label = dict(meaning(" ".join(before + after)))
     if years_in(str(value)) and not unit:
         label["year"] = max(label.get("year", 0.0), 0.8)
     source = Source(value, "number", label, str(value), start, unit=unit)
@@ -175,8 +175,8 @@ def _phrases(question: Question) -> list[Source]:
         outer = question.chunks[chunk.depth - 1].text if chunk.depth else ""
         words = re.sub(r"^(?:the|a|an|its|their)\s+", "", chunk.text.strip(), flags=re.IGNORECASE)
         for part in re.split(r"\s+and\s+(?:the\s+|a\s+)?|,\s+", words):
-            part = re.sub(r"^(?:the|a|an)\s+", "", part.strip())
-            kept = re.split(r"\s+(?:plays?|played|is|was|has|have|that|which|who)\b", part)[0].strip()
+            part = re.sub(r"^(?:(?:is|are|was|were)\s+)?(?:the|a|an)\s+", "", part.strip())
+            kept = re.split(r"\s+(?:plays?|played|is|was|has|have|that|which|who|born|died|founded|made|built)\b", part)[0].strip()
             if kept and [t for t in tokens(kept) if t not in STOP]:
                 label = {c: 0.7 * w for c, w in meaning(f"{outer} {chunk.text}").items()} | meaning(kept)
                 pool.append(Source(kept, "phrase", label, kept, chunk.depth))

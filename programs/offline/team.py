@@ -10,7 +10,7 @@ from typing import Any
 
 from programs.offline.observations import Observation, clip_result, notes, render, steps
 from programs.offline.passages import kind_of
-from programs.offline.question import Question, is_comparison, unfold
+from programs.offline.question import Question, is_comparison, own_question, unfold
 from programs.offline.request import Seen, Tool
 from programs.offline.traits import Traits
 from programs.offline.words import STOP, clip, tokens
@@ -25,7 +25,7 @@ _VALUE = re.compile(
 _TAG = re.compile(r"^\[(\w+)\]\s*(.*)$", re.MULTILINE)
 _FAILED = re.compile(r"\b(?:could not find|not found|no report|unknown|nothing was found|cannot answer)\b", re.IGNORECASE)
 _FORKS = re.compile(
-    r"\b(?:between|compared|combined|concatenation|product|average|common|than|both|and)\b|\bif\b|\bor\b", re.IGNORECASE
+    r"\b(?:between|compared|combined|concatenation|product|average|common|than|both|and)\b|\bif\b|\bor\b|\d", re.IGNORECASE
 )
 _PREPOSED = re.compile(r"\b(?:through|by|in|at|on|from|to|into|of|past|across)$", re.IGNORECASE)
 _RELATIVE = re.compile(r"\b((?:in|on|for|from|at|to|by|with) which|that|which|where|when|whom|whose)\b")
@@ -44,16 +44,6 @@ class Said:
 def is_team_tool(tool: Tool) -> bool:
     """An agent as a tool: its one required argument is a question."""
     return tool.name.startswith("ask_") and "question" in tool.properties
-
-
-def own_question(text: str) -> str:
-    """The question inside a delegation that is written as tag lines or fields; any other text as it is."""
-    tags = dict(_TAG.findall(text))
-    if tags.get("SUMMARY"):
-        return tags["SUMMARY"].strip()
-    if match := re.match(r"question: (.+)", text):
-        return match[1].strip()
-    return text.strip()
 
 
 def read_messages(text: str) -> list[Said]:
@@ -98,7 +88,7 @@ def write_report(seen: Seen, traits: Traits, value: Any, trail: tuple[Observatio
     """A report in the asked format. With `evidence` it names value and results; without, only half of them name it."""
     chain = [f"{o.tool}({json.dumps(o.args, ensure_ascii=False)}) gave {clip_result(o.text)}" for o in trail[-4:]]
     names = list(dict.fromkeys(o.tool for o in steps(seen.get("trajectory"))))
-    silent = value is None or ("evidence" not in traits and traits.slips("evidence", 0.5))
+    silent = value is None or ("evidence" not in traits and traits.slips("evidence", 0.3))
     if value is None:
         summary = "Could not find it" + (f" with {', '.join(names)}." if names else ".")
     elif silent:
@@ -189,7 +179,7 @@ class Asker:
         for position in range(len(self.question.chunks) - 1, -1, -1):
             text = sub_question(self.question, position, value)
             if text not in asked:
-                if value is not None and not patient and self.traits.slips("delegate", 0.6, sampled=False):
+                if value is not None and not patient and self.traits.slips("delegate", 0.5, sampled=False):
                     return value, None  # takes the first thing found for the answer
                 return value, (self.finder if position else self._last_helper(), text)
             value = asked[text]
@@ -209,7 +199,8 @@ class Asker:
         words = text
         for name in named:
             words = words.replace(name, " ")
-        return is_comparison(self.question) or len(named) != 1 or bool(_FORKS.search(words))
+        joined = any(" and " in name for name in named) and bool(re.search(r"\b(?:sum|total|lengths|heights)\b", text))
+        return is_comparison(self.question) or len(named) != 1 or joined or bool(_FORKS.search(words))
 
 
 def seen_chain(question: Question) -> bool:

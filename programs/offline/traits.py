@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from programs.offline.directives import recognise
+from programs.offline.question import own_question
 from programs.offline.request import Seen, sections_of
 from programs.offline.words import chance, tokens
 
@@ -46,4 +47,4 @@ def read_traits(seen: Seen) -> Traits:
         found -= {"chain", "check"}
     if "memory" in found:
         found.discard("use_tools")
-    return Traits(frozenset(found), seen.get("question"), seen.latent)
+    return Traits(frozenset(found), own_question(seen.get("question")), seen.latent)

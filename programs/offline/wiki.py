@@ -12,7 +12,7 @@ from typing import Any
 
 from programs.offline.observations import Observation, notes, steps
 from programs.offline.passages import Candidate, find, kind_of, nationality_of, relation_score, sentences
-from programs.offline.question import Chunk, Question, is_comparison, unfold
+from programs.offline.question import Chunk, Question, is_comparison, own_question, unfold
 from programs.offline.request import Seen, Tool
 from programs.offline.traits import Traits
 from programs.offline.words import STOP, meaning, names_in, number_of, tokens
@@ -65,7 +65,7 @@ class WikiAgent:
     def __init__(self, seen: Seen, traits: Traits, tools: WikiTools) -> None:
         self.traits = traits
         self.tools = tools
-        self.question: Question = unfold(seen.get("question"))
+        self.question: Question = unfold(own_question(seen.get("question")))
         self.observations: tuple[Observation, ...] = steps(seen.get("trajectory"))
         self.final_call = any(n.startswith("final call:") for n in notes(seen.get("trajectory")))
         self.evidence: list[str] = []
@@ -130,7 +130,7 @@ class WikiAgent:
         anchor = next((c for c in reversed(chunks) if c.names), None)
         if anchor is None:
             return self._open_search(self.question.text, chunks[0])
-        if self.traits.slips("chain", 0.6, sampled=False) or "hasty" in self.traits:
+        if self.traits.slips("chain", 0.8, sampled=False) or "hasty" in self.traits:
             return self._shortcut(anchor, chunks[0])
         name = anchor.names[-1] if len(anchor.names) == 1 else anchor.names[0]
         others = tuple(n for c in chunks for n in c.names if n != name)

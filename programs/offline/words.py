@@ -173,8 +173,12 @@ def concepts(token: str) -> tuple[str, ...]:
     return _CONCEPTS.get(token) or _CONCEPTS.get(_stem(token)) or (_stem(token),)
 
 
+@lru_cache(maxsize=16384)
 def meaning(text: str) -> dict[str, float]:
-    """Concepts of a text with weights: 1 for a word's first (most specific) group, less for wider ones."""
+    """Concepts of a text with weights: 1 for a word's first (most specific) group, less for wider ones.
+
+    Cached: callers that change the result make a copy first.
+    """
     found: dict[str, float] = {}
     for token in tokens(text):
         if token in STOP:
@@ -270,7 +274,8 @@ def _is_capital(piece: str) -> bool:
     return bool(core) and (core[0].isupper() or (core[0].isdigit() and any(c.isupper() for c in core)))
 
 
-def names_in(text: str, *, join_weak: bool = True) -> list[Span]:
+@lru_cache(maxsize=8192)
+def names_in(text: str, *, join_weak: bool = True) -> tuple[Span, ...]:
     """Quoted spans and capitalised names of a text, in order.
 
     A name may hold small words between capitals (`The Orchard of Mirrors`); with `join_weak` also `at`, `from`,
@@ -320,12 +325,12 @@ def names_in(text: str, *, join_weak: bool = True) -> list[Span]:
         index = last + 1
         while index < len(pieces) and pieces[index].start() < end:
             index += 1
-    return sorted(spans, key=lambda span: span.start)
+    return tuple(sorted(spans, key=lambda span: span.start))
 
 
 def _is_descriptor(piece: str, rest: str) -> bool:
     """A nationality before a noun ("the Danish chemist") or an abbreviation that names a unit or code."""
-    if piece.upper() in ("ASCII", "UTC", "GMT", "ISO", "AOE"):
+    if piece.upper() in ("ASCII", "UTC", "GMT", "ISO", "AOE", "FAHRENHEIT", "CELSIUS", "KELVIN"):
         return True
     match = re.match(r" ([a-z][\w-]+)", rest)
     return bool(match and re.search(r"(?:ish|ese|ian|ean|[a-z]an|ic|tch|nch|ss|ek)$", piece) and match[1] not in STOP)
