@@ -58,7 +58,7 @@ class Evaluator:
     replay: ReplayCache = field(default_factory=ReplayCache)
     journal: Journal = field(default_factory=Journal)
     record_lost: bool = True  # record unusable rows as well: decisions were made on them
-    on_batch: Callable[[Candidate, list[Row]], None] | None = None
+    on_row: Callable[[Row], None] | None = None  # called with every finished row, in the calling thread
     usage: list[dict[str, dict[str, Any]]] = field(default_factory=list)  # per run: role -> tokens, calls, money
 
     def __post_init__(self) -> None:
@@ -95,10 +95,7 @@ class Evaluator:
             if charge:
                 self.ledger.settle(granted, sum((run.price(self.ledger.price) for run in done.values()), Fraction(0)))
                 self.ledger.count("rollouts", sum(run.row.usable for run in done.values()))
-        result = [done[index].row for index in sorted(done)]
-        if self.on_batch is not None:
-            self.on_batch(candidate, result)
-        return result
+        return [done[index].row for index in sorted(done)]
 
     def _run_batch(
         self,
@@ -122,6 +119,8 @@ class Evaluator:
                 return
             done[item[0]] = run
             self._book(run, first + item[0])
+            if self.on_row is not None:
+                self.on_row(run.row)
             try:
                 self._watch(run.row)
             except EndpointDown as down:

@@ -101,8 +101,8 @@ class RecordedLM(dspy.BaseLM):
             if desk.ledger.out_of_money:
                 raise StopSearch("money")
             tape, scratch, seed = Tape(role=kind), UsageMeter(), call_seed(desk.seed, key)
-            agent = {"role": kind, "index": 0, "round": 0}
-            with dspy.context(usage_meter=scratch, usage_tracker=scratch, agent=agent), tape.recording():
+            around = {"agent": {"role": kind, "index": 0, "round": 0}, "disable_history": True}
+            with dspy.context(usage_meter=scratch, usage_tracker=scratch, **around), tape.recording():
                 own = {"seed": seed, "rollout_id": seed}
                 if options.get("temperature") == 0:  # a rollout id would have no effect, and DSPy would say so
                     own.pop("rollout_id")

@@ -212,7 +212,7 @@ def _scoring(args: argparse.Namespace, splits: dict[str, Any]) -> Any:
         return TaskScoring(task, "strict_correct")
     from optimize.own_data import load_object
 
-    return MetricScoring(load_object(args.metric, "--metric"))
+    return MetricScoring(load_object(args.metric, "--metric"), task)
 
 
 def _data_facts(splits: dict[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from optimize.ledger import BudgetLedger
 from optimize.methods.base import SEARCH_DECODING
 from optimize.optimizer_lm import RecordedLM
 from optimize.preflight import preflight
+from optimize.progress import PhaseProgress
 from optimize.replay import ReplayCache
 from optimize.result import build_result, save_candidate, score_means
 from optimize.rows import Row, as_rows, mean_score
@@ -87,6 +88,8 @@ def optimize(job: Job, folder: JobFolder, notify: Notify = lambda text: None) ->
             context.evaluate.usage.append(by_role)
             for part in by_role.values():
                 context.ledger.pay(part.get("usd_billed"), part.get("lm_calls", 0))
+        ledger = context.ledger
+        context.evaluate.on_row = PhaseProgress("optimize", ledger.limit, notify, lambda: ledger.usd)
         with _logging_to(folder, job, context, notify):
             best = run_search(job.method, context)
         context.log.incumbent = best
@@ -226,6 +229,7 @@ def _paired(
             replay=ReplayCache(calls),
             journal=rollouts,
             record_lost=False,
+            on_row=PhaseProgress(phase, len(rows) * (1 + (other.id != baseline.id)), notify),
         )
         notify(f"{phase}: {len(rows)} rows of the {part} split")
         before = evaluate(baseline, rows, want_trace=False, charge=False)

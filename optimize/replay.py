@@ -73,7 +73,6 @@ class RolloutScope:
             trace, thread = dspy.settings.trace, threading.get_ident()
             self.unordered |= self._writers.setdefault(id(trace), (trace, thread))[1] != thread
 
-
     def note(self, prediction: dspy.Prediction, request: Request) -> None:
         """Remember how the call was made that gave `prediction`."""
         self._requests[id(prediction)] = prediction, request

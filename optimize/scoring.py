@@ -57,24 +57,26 @@ class MetricScoring:
 
     Accepts `metric(example, prediction)`, with `trace=None` as a third argument, or GEPA's five-argument form; it
     returns a number, a bool, or a Prediction with `score` and `feedback`. Raises `ConfigurationError` for anything
-    else.
+    else. With `task`, the task's own scores are recorded beside.
     """
 
-    def __init__(self, metric: Callable[..., Any]) -> None:
+    def __init__(self, metric: Callable[..., Any], task: Any = None) -> None:
         self.metric = metric
+        self.task = task
         self.name = "score"
         self.rule = getattr(metric, "__name__", type(metric).__name__)
         self._arguments = _positional_arguments(metric)
 
     def task_score(self, example: Any, final_text: str, answer: str | None, last_tool_result: str) -> dict[str, Any]:
-        return {}  # a metric sees the whole prediction, see `verdict`
+        # The metric itself sees the whole prediction, in `verdict`.
+        return {} if self.task is None else self.task.score(example, final_text, answer, last_tool_result)
 
     def verdict(self, example: Any, rollout: Any, *, reveal_gold: bool) -> Verdict:
         example = getattr(example, "inner", example)
         score, feedback = read_score(self.metric(example, rollout.prediction, *[None] * (self._arguments - 2)))
         if not reveal_gold or feedback is None:
             feedback = _outcome_sentence(score, rollout.row, None)
-        return Verdict(score, feedback, {"score": score})
+        return Verdict(score, feedback, {**score_fields(rollout.row), "score": score})
 
 
 def read_score(value: Any) -> tuple[float, str | None]:
