@@ -16,13 +16,13 @@ from typing import Any, Literal
 
 import dspy
 
+from metrics.errors import ConfigurationError
 from optimize.candidates import Candidate
 from optimize.context import SearchContext
 from optimize.records import Records
 from optimize.replay import BYPASS
 from optimize.rows import Row
 from optimize.shapley import Coalition, coalitions, live_set, permutation_values, prefixes, shapley_values
-from programs.errors import ConfigurationError
 from programs.role_graph import RoleGraph
 
 MaskMode = Literal["auto", "prune", "placeholder", "bypass"]
@@ -51,8 +51,6 @@ class Game:
         Predictors that no role claims stay active.
         """
         fixed = frozenset(fixed)
-        if unknown := fixed - set(context.roles.names):
-            raise ConfigurationError(f"fixed roles {sorted(unknown)} do not exist; there are {context.roles.names}")
         owner: dict[str, str] = {}
         for role in context.roles.names:
             count = graph.counts.get(role, 1) if agents else 1

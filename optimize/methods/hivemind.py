@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import dspy
 
+from metrics.errors import ConfigurationError
 from optimize import seeds
 from optimize.blame import FAILED
 from optimize.candidates import Candidate
@@ -154,6 +155,8 @@ class HiveMind(Method):
         """Cycles until the budget does not hold another one."""
         if not context.roles.names:
             return context.baseline
+        if unknown := sorted(set(self.fixed) - set(context.roles.names)):
+            raise ConfigurationError(f"fixed roles {unknown} do not exist; there are {', '.join(context.roles.names)}")
         log, records = context.log, Records(context)
         accept_rows = seeds.draw(context.validation, self.accept_rows, context.seed, self.name, "accept")
         current = context.baseline
@@ -315,7 +318,10 @@ def parse_lessons(text: Any) -> list[str]:
     lines = (with_bullets or parts or [""])[-1].splitlines()
     bulleted = [line for line in lines if _BULLET.match(line)]
     plain = [_BULLET.sub("", line).strip() for line in bulleted or lines]
-    unique = {_plain(line): clip(line, LESSON) for line in plain if re.search(r"\w", line)}
+    unique: dict[str, str] = {}
+    for line in plain:
+        if re.search(r"\w", line):
+            unique.setdefault(_plain(line), clip(line, LESSON))
     return list(unique.values())
 
 

@@ -8,7 +8,6 @@ probing single roles takes no rollout; only a new joint assignment does.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -158,13 +157,10 @@ class MAPRO(Method):
             preferences.warm_start(demos, context.roles.names, trials.rows(best))
         pools = self.first_pools(context)
         gains: list[float] = []
-        for iteration in itertools.count(1):
-            if best_score >= 1:
-                log.stop_reason = "perfect"
-                break
-            if context.ledger.remaining < trials.cost or (self.max_iterations and iteration > self.max_iterations):
-                log.stop_reason = "budget" if context.ledger.remaining < trials.cost else "iterations"
-                break
+        while not (stop := self.stops(context, trials, best_score, gains)):
+            iteration = len(gains) + 1
+            if gains:
+                pools = self.new_pools(context, graph, anchor, trials.rows(anchor), iteration)
             rewards = reward(
                 context,
                 graph,
@@ -191,14 +187,21 @@ class MAPRO(Method):
                     best, best_score = proposal, score
                     log.commit(best, best_score)
             gains.append(best_score - before)
-            if len(gains) >= self.patience and max(gains[-self.patience :]) <= self.epsilon:
-                log.stop_reason = "converged"
-                break
             self.update_demos(context, demos, rewards, chosen, trials, anchor, proposal)
             if trials.scores.get(proposal.id) is not None:
                 anchor = best if self.anchor == "best" else proposal
-            pools = self.new_pools(context, graph, anchor, trials.rows(anchor), iteration)
+        log.stop_reason = stop
         return log.incumbent
+
+    def stops(self, context: SearchContext, trials: _Trials, best: float, gains: Sequence[float]) -> str:
+        """Why the search ends before the next iteration; empty when it goes on."""
+        if best >= 1:
+            return "perfect"
+        if len(gains) >= self.patience and max(gains[-self.patience :]) <= self.epsilon:
+            return "converged"
+        if self.max_iterations and len(gains) >= self.max_iterations:
+            return "iterations"
+        return "budget" if context.ledger.remaining < trials.cost else ""
 
     # -- pools -------------------------------------------------------------------------------------
 
