@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -70,9 +71,9 @@ def run_rollout(
     """Run `program(**example.inputs())` once and score it with `task_score` (the task's `score`).
 
     `seed` and `phase` with the example's id give the question's seed; `decoding` (None: the program's own)
-    goes into every predictor call; `question_timeout` in seconds becomes the deadline that our programs check
-    between calls; `active_roles` masks the other roles; `meter` (one per rollout) can be read while the
-    program runs. The model is the one of the caller's DSPy settings.
+    goes into every predictor call; `question_timeout` in seconds (None or 0: no limit) becomes the deadline that
+    our programs check between calls; `active_roles` masks the other roles; `meter` (one per rollout) can be
+    read while the program runs. The model is the one of the caller's DSPy settings.
 
     Never raises for anything that the program, its tools or the metric do (`Exception`), nor for an `error`
     that the program gave instead of an answer: the row's `error` is then `{kind, type, message}` with null scores,
@@ -95,7 +96,7 @@ def run_rollout(
             decoding=dict(decoding) if decoding is not None else None,
             active_roles=active_roles,
             question_budget=None,
-            question_deadline=time.monotonic() + question_timeout if question_timeout else None,
+            question_deadline=time.monotonic() + question_timeout if question_timeout else math.inf,
             agent=None,
             usage_meter=meter,
             usage_tracker=meter,

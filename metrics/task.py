@@ -33,7 +33,7 @@ class Task(Protocol):
     primary: str  # the row field that is the headline and that optimizers raise: "correct" or "em"
     examples: Sequence[QuestionExample]
     config: dict[str, Any]  # dataset, revision or file hash, setting, split, n, ids hash, wiki source, sandbox ...
-    # optional: `refusal: str | None`, one line why no row may run (dataset code without the opt-in); the rows
+    # optional: `notices: list[str]`, lines for the user; `refusal: str | None`, one line why no row may run (dataset code without the opt-in); the rows
     # then count as wrong, no program is called and no model is asked
 
     def score(

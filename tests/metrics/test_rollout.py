@@ -171,6 +171,8 @@ def test_context_keys_reach_the_program_and_do_not_leak(task):
     assert seen["decoding"] == {"temperature": 0.2} and seen["active_roles"] == frozenset({"a"})
     assert seen["question_budget"] is None and seen["agent"] is None
     assert isinstance(seen["question_deadline"], float)
+    run(Looks(), task, question_timeout=None)
+    assert seen["question_deadline"] == float("inf"), "no limit, not a program's own default"
     assert dspy.settings.get("rollout_seed") is None
 
 
