@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import threading
@@ -16,6 +17,7 @@ from metrics.errors import InfrastructureError
 from .process import ChannelViolation, NotReady, RowProcess, ToolEnded, ToolTimeout, Zygote
 from .protocol import DEFAULT_TEXT_CHARS, MAX_REQUEST_BYTES, MAX_SOURCE_CHARS, MAX_TEXT_CHARS
 
+_SPARE_SECONDS = 10.0  # the limit of the calls that a spare child is for
 _Key = tuple[str, tuple[str, ...]]
 
 
@@ -36,7 +38,7 @@ class SandboxPool:
 
     A child belongs to one row (its key and sources) and serves one call at a time: calls that meet on a row get a
     child each, so that a hung tool delays nobody. `max_idle` children are kept for the next call, the least recently
-    used go first; at most `max_running` calls run at once, further ones wait their turn.
+    used go first, and one more waits for the next row. At most `max_running` calls run at once, further ones wait.
     """
 
     def __init__(self, *, max_idle: int = 64, max_running: int = 64) -> None:
@@ -46,6 +48,7 @@ class SandboxPool:
         self._lock = threading.Lock()
         self._idle: OrderedDict[_Key, list[RowProcess]] = OrderedDict()
         self._n_idle = 0
+        self._spare: RowProcess | None = None
         self._zygote: Zygote | None = None
         self._closed = False
 
@@ -146,11 +149,32 @@ class SandboxPool:
             process.kill()
         for retry in (True, False):
             try:
-                return RowProcess(self._running_zygote(), *key, timeout)
+                return self._start(key, timeout)
             except OSError as error:
                 if not retry:
                     raise InfrastructureError(f"the sandbox could not start a row: {error}", "sandbox") from error
         raise AssertionError("unreachable")
+
+    def _start(self, key: _Key, timeout: float) -> RowProcess:
+        """A new child of the row: the spare one, forked while nobody waited, if it fits; then fork the next spare."""
+        zygote = self._running_zygote()
+        with self._lock:
+            spare, self._spare = self._spare, None
+        process = None
+        if spare is not None and spare.zygote is zygote and spare.timeout >= timeout:
+            with contextlib.suppress(InfrastructureError):  # something ended it while it waited
+                spare.adopt(*key)
+                process = spare
+        elif spare is not None:
+            spare.kill(wait=False)
+        if process is None:
+            process = RowProcess(zygote, timeout)
+            process.adopt(*key)
+        with self._lock:
+            if self._spare is None and not self._closed:
+                with contextlib.suppress(OSError):
+                    self._spare = RowProcess(zygote, _SPARE_SECONDS)
+        return process
 
     def _give_back(self, key: _Key, process: RowProcess) -> None:
         if not process.usable:

@@ -209,16 +209,19 @@ def _receive(channel: socket.socket, size: int, deadline: float | None = None) -
 
 
 class RowProcess:
-    """One child that holds one row. Used by one thread at a time."""
+    """One child, for one row. Used by one thread at a time."""
 
-    def __init__(self, zygote: Zygote, row_key: str, sources: tuple[str, ...], timeout: float) -> None:
-        """Start it and hand it the row. InfrastructureError when its walls do not go up, OSError: no zygote."""
+    def __init__(self, zygote: Zygote, timeout: float) -> None:
+        """Have it forked, for calls of at most `timeout` seconds; does not wait. OSError when the zygote is gone."""
         self.zygote = zygote
         self.timeout = timeout
         self.usable = True
         self._called = False
         self._cpu_limit = int(timeout) + EXTRA_CPU_SECONDS
         self._serial, self._channel = zygote.spawn(self._cpu_limit)
+
+    def adopt(self, row_key: str, sources: tuple[str, ...]) -> None:
+        """Hand it the row. InfrastructureError when its walls did not go up, OSError: no zygote."""
         try:
             self._send(NO_ID, json.dumps({"row": row_key, "sources": list(sources)}).encode(), _ROW_START_SECONDS)
             deadline = time.monotonic() + _ROW_START_SECONDS
@@ -228,7 +231,7 @@ class RowProcess:
                 raise ToolEnded(_receive(self._channel, size, deadline).decode("utf-8", "replace"))
         except (ToolEnded, ToolTimeout) as error:
             self.kill()
-            if not zygote.alive:
+            if not self.zygote.alive:
                 raise OSError("the zygote ended") from error
             reason = str(error) or type(error).__name__
             raise InfrastructureError(f"the sandbox could not start a row: {reason}", "sandbox") from error

@@ -249,7 +249,7 @@ def test_many_threads_share_the_pool():
         with ThreadPoolExecutor(64) as threads:
             results = list(threads.map(work, range(128)))
         assert results == [[f"[{step}, {number % 24}]" for step in range(10)] for number in range(128)]
-        assert wait_until(lambda: len(descendants(pool._zygote._process.pid)) <= 16)
+        assert wait_until(lambda: len(descendants(pool._zygote._process.pid)) <= 16 + 1)
     finally:
         pool.close()
 
@@ -261,7 +261,7 @@ def test_idle_children_are_bounded_and_the_least_recently_used_go_first():
         first = run(pool, source, row="a").text
         for row in ("b", "a", "c"):
             assert run(pool, source, row=row).ok
-        assert wait_until(lambda: len(descendants(pool._zygote._process.pid)) == 2)
+        assert wait_until(lambda: len(descendants(pool._zygote._process.pid)) == 2 + 1)
         assert run(pool, source, row="a").text == first
     finally:
         pool.close()
@@ -276,7 +276,7 @@ def test_closing_ends_every_process_and_a_closed_pool_says_so():
     spinning.start()
     assert run(pool, "def tool():\n    return 1\n").ok
     zygote = pool._zygote._process.pid
-    assert wait_until(lambda: len(descendants(zygote)) == 2)
+    assert wait_until(lambda: len(descendants(zygote)) == 2 + 1)
     children = descendants(zygote)
     pool.close()
     assert not exists(zygote) and not any(map(exists, children))
@@ -332,7 +332,7 @@ def test_no_process_outlives_the_evaluation(ending):
     zygote = int(program.stdout.readline())
     children = [] if ending == "exit" else descendants(zygote)
     if ending != "exit":
-        assert len(children) == 2
+        assert len(children) == 2 + 1  # of two rows, and the spare one
         program.kill()
     assert program.wait(10) == (0 if ending == "exit" else -signal.SIGKILL)
     assert wait_until(lambda: not exists(zygote) and not any(map(exists, children)))

@@ -76,8 +76,8 @@ class Range:
         after = self.pool.call("row", sources, "innocent", {}, index=1, timeout=5)
         assert (after.ok, after.text) == (True, '"fine"'), after
         assert self.pool._zygote._process.pid == self.zygote and self.pool._zygote.alive
-        idle = sum(map(len, self.pool._idle.values()))
-        assert wait_until(lambda: len(descendants(self.zygote)) == idle), descendants(self.zygote)
+        kept = sum(map(len, self.pool._idle.values())) + 1  # and the spare one
+        assert wait_until(lambda: len(descendants(self.zygote)) == kept), descendants(self.zygote)
         return outcome
 
     def assert_untouched(self) -> None:

@@ -148,7 +148,7 @@ def test_a_missing_wall_is_reported_refused_and_leaves_the_others_up(wall):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_system_that_is_not_linux_has_policy_and_limits_only(monkeypatch):
-    pretend = "import types; from sandbox import lockdown; lockdown.sys = types.SimpleNamespace(platform='darwin')\nmain("
+    pretend = "import types, sandbox.lockdown\nsandbox.lockdown.sys = types.SimpleNamespace(platform='darwin')\nmain("
     monkeypatch.setattr(process, "_BOOT", process._BOOT.replace("\nmain(", "\n" + pretend))
     pool = SandboxPool()
     try:
