@@ -33,8 +33,9 @@ class Task(Protocol):
     primary: str  # the row field that is the headline and that optimizers raise: "correct" or "em"
     examples: Sequence[QuestionExample]
     config: dict[str, Any]  # dataset, revision or file hash, setting, split, n, ids hash, wiki source, sandbox ...
-    # optional: `notices: list[str]`, lines for the user; `refusal: str | None`, one line why no row may run (dataset code without the opt-in); the rows
-    # then count as wrong, no program is called and no model is asked
+    # optional: `notices: list[str]`, lines for the user;
+    # optional: `refusal: str | None`, one line why no row may run (dataset code without the opt-in): the rows then
+    # count as wrong, no program is called and no model is asked
 
     def score(
         self, example: QuestionExample, final_text: str, answer: str | None, last_tool_result: str
