@@ -63,10 +63,10 @@ def field_of(text, name):
 
 
 class TeamEngine(RuleEngine):
-    """All models of a search in one. `style`: how it writes (see `RuleEngine`); `judge`: how it judges.
+    """All models of a search in one. `style`: how it writes, as in `RuleEngine`, and "fresh" (a new tag every time).
 
     `judge`: "true" (reads whether an output says ok), "half", "first" (always A), "noise", "garbage", "empty". `asked`
-    collects (output fields, user message) of every optimizer call.
+    collects (output field, user message) of every optimizer call.
     """
 
     def __init__(self, judge="true", **kwargs):
@@ -124,7 +124,8 @@ class TeamEngine(RuleEngine):
         role = (re.search(r"You are the (\w+)", current) or ["", "?"])[1]
         hints = re.findall(rf"lacks {role}:(\[R\d\d\])", user) if self.style == "hint" else []
         hints = [hint for hint in hints if hint not in current]
-        tag = hints[0] if hints else f"[R{stable_hash(str(seed), user) % 8:02d}]"
+        number = 10 + stable_hash(str(seed), user) % 90 if self.style == "fresh" else stable_hash(str(seed), user) % 8
+        tag = hints[0] if hints else f"[R{number:02d}]"
         return current if tag in current else f"{current} {tag}"
 
     def rate(self, text, user, seed):
