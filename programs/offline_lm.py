@@ -6,36 +6,49 @@ shows its scores must say what it is (`TeamLM.embedded`, `TeamLM.label`).
 
 What it does
     It reads a request as any model would (fields in text mode, schemas in native mode, plain text), and answers by
-    heuristics on the surface of English: it takes the question apart into links (possessives, "of", relative clauses,
+    heuristics on the surface of English. It takes the question apart into links (possessives, "of", relative clauses,
     trailing verbs, kinship), matches tools to links by the words of their names, descriptions and parameters, fills
-    arguments by type and meaning from the question or earlier results, chains results, reads error texts; with a
-    search and a page tool it searches the entity, reads, follows the bridge and picks a span by the kind of question;
-    as a manager it delegates link by link, as an aggregator it draws the value from reports, as a debater it weighs
-    its peers' answers; as a proposer, judge or blamer it uses only what the request shows (`programs/offline/optimizer.py`).
+    arguments by type and meaning from the question or earlier results, chains results, and reads error texts. With a
+    search and a page tool it searches the entity, reads, follows the bridge and picks a span by the kind of question.
+    As a manager it delegates link by link, as an aggregator it draws the value from reports, as a debater it weighs its
+    peers' answers. As a proposer, judge or blamer it uses only what the request shows (programs/offline/optimizer.py).
 
-Directives: the instruction matters
-    Recognised in the instruction text, in several phrasings (`programs/offline/directives.py`). "Without" says what the
-    model does when the directive is missing; shares are shares of questions, drawn by a hash of the question.
+The instruction matters
+    These directives are recognised in the instruction text, in several phrasings (programs/offline/directives.py).
+    Shares are shares of questions, drawn by a hash of the question.
 
-    | key | plain words | with | without |
-    |---|---|---|---|
-    | chain | one hop at a time; break it into ...; use each result in the next | every link in order | 80 % of tool chains of three steps or more: jumps from the first to the last step; 80 % of bridge questions: only the first page; 40 % of comparisons: only one side |
-    | use_tools | tool results rather than memory; compute with a tool | the last computation uses its tool | 40 %: the last computation is done in the head and is wrong |
-    | bare | answer with the value only; no extra words | the value | 50 %: a sentence around the value |
-    | iso | ISO dates; YYYY-MM-DD | 1912-01-02 | January 2, 1912 |
-    | names | full names; Firstname Lastname | the full name | 50 %: the last name only |
-    | check | check before answering; of the kind that is asked | one value | objects and lists are copied raw |
-    | read_page | read the page, not only the summary | always opens the page | opens it only when the summary has no fitting span |
-    | retry | when a call fails, read the error text; another spelling | up to two more calls, corrected by what the error text suggests | goes on without the result |
-    | delegate | delegate every step; one sub-question at a time | a manager asks link by link | 50 %: stops after the first report |
-    | evidence | report the value with its evidence | value and tool results | 30 %: a report that names no value; never evidence |
-    | compare | where answers disagree prefer ...; compare them | weighs support and agreement | an aggregator takes the last value, 50 % of debaters the first other one |
-    | hasty | answer at once; as few calls as possible | (spoils) one call only | |
-    | verbose | explain at length; in full sentences | (spoils) always a sentence | |
-    | memory | rely on your own knowledge | (spoils) undoes use_tools | |
-    | capitals | in capital letters | (spoils) upper case | |
+    chain      "one hop at a time", "break it into", "use each result in the next"
+               with: every link in order. Without: in 80 % of tool chains of three steps or more it jumps from the first
+               step to the last; in 80 % of bridge questions it reads the first page only; in 40 % of comparisons it
+               looks at one side only.
+    use_tools  "tool results rather than memory", "compute with a tool"
+               with: the last computation uses its tool. Without: in 40 % it is done in the head, and is off by one.
+    bare       "answer with the value only", "no extra words"
+               with: the value. Without: in 50 % a sentence around the value.
+    iso        "ISO dates", "YYYY-MM-DD"
+               with: 1912-01-02. Without: January 2, 1912.
+    names      "full names", "Firstname Lastname"
+               with: the full name. Without: in 50 % the last name only.
+    check      "check before answering", "of the kind that is asked"
+               with: one value, and no computing on after a fact could not be found. Without: objects and lists are
+               copied raw, and a chain with a hole goes on.
+    read_page  "read the page, not only the summary"
+               with: always opens the page. Without: only when the summary has no fitting span.
+    retry      "when a call fails, read the error text", "another spelling"
+               with: up to two more calls, corrected by what the error text suggests. Without: goes on without it.
+    delegate   "delegate every step", "one sub-question at a time"
+               with: a manager asks link by link. Without: in 50 % it stops after the first report.
+    evidence   "report the value with its evidence"
+               with: value and tool results. Without: no evidence, and in 30 % a report that names no value.
+    compare    "where answers disagree prefer ...", "compare them"
+               with: weighs evidence and agreement. Without: an aggregator takes the last value, 50 % of debaters the
+               first other answer they read.
+    hasty      "answer at once", "as few calls as possible": one call only (spoils).
+    verbose    "in full sentences", "explain at length": always a sentence around the value (spoils).
+    memory     "rely on your own knowledge": undoes use_tools (spoils).
+    capitals   "in capital letters": upper case (spoils).
 
-    A demo that shows tool steps counts as `chain` and `use_tools`; demos whose answers are a few words count as `bare`.
+    A demo that shows tool steps counts as chain and use_tools; demos whose answers are a few words count as bare.
 
 Randomness
     Slips are drawn by a hash of the question; when the request samples (temperature above 0), the slips of the last
@@ -81,7 +94,9 @@ class OfflineEngine:
 
     @staticmethod
     def _calls(move: Move) -> list[ToolCallPart]:
-        return [ToolCallPart(id=f"call_{i}", name=name, input=args) for i, (name, args) in enumerate(move.calls, start=1)]
+        return [
+            ToolCallPart(id=f"call_{i}", name=name, input=args) for i, (name, args) in enumerate(move.calls, start=1)
+        ]
 
     def dump_state(self) -> dict[str, Any]:
         """Nothing to save: the engine has no settings."""

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from programs.offline.arguments import Filler
+from programs.offline.names import names_in
 from programs.offline.observations import Observation, notes, render, steps, suggestions, wants_missing
 from programs.offline.plan import PlannedStep, is_computation, make_plan
 from programs.offline.question import COMPARE, Question, is_comparison, own_question, unfold
 from programs.offline.request import Seen, Tool
 from programs.offline.sources import Source, gather, result_source
 from programs.offline.traits import Traits
-from programs.offline.words import meaning, names_in, number_of
-from programs.offline.writing import Move, short
+from programs.offline.words import meaning, number_of
+from programs.offline.writing import short
 
 MAX_TRIES = 3  # calls of one planned step before the agent goes on without it
 
@@ -101,9 +102,9 @@ class ToolAgent:
         skip: dict[str, set[str]] = {}
         if tried:
             last = tried[-1]
-            if fixed := self._corrected(step, last):
-                if all(fixed != o.args for o in tried):
-                    return fixed
+            fixed = self._corrected(step, last)
+            if fixed and all(fixed != o.args for o in tried):
+                return fixed
             for observation in tried:
                 for name, value in observation.args.items():
                     if isinstance(value, str) and name in step.tool.required:
@@ -114,7 +115,9 @@ class ToolAgent:
                 schema = step.tool.properties.get(name) or {}
                 if "default" in schema:
                     args[name] = schema["default"]
-                elif example := re.search(r"e\.g\.,? ['\"`]?([\w .-]{2,30}?)['\"`.,)]", str(schema.get("description") or "")):
+                elif example := re.search(
+                    r"e\.g\.,? ['\"`]?([\w .-]{2,30}?)['\"`.,)]", str(schema.get("description") or "")
+                ):
                     args[name] = number_of(example[1]) if number_of(example[1]) is not None else example[1]
         if any(args == o.args for o in tried) or (not args and step.tool.required):
             return None
@@ -126,9 +129,13 @@ class ToolAgent:
             if isinstance(value, str) and name in step.tool.required:
                 for name_suggested in suggestions(failed.text, value)[:1]:
                     return {**failed.args, name: name_suggested}
-        lacking = [name for name in wants_missing(failed.text) if name in step.tool.properties and name not in failed.args]
+        lacking = [
+            name for name in wants_missing(failed.text) if name in step.tool.properties and name not in failed.args
+        ]
         if lacking:
-            forced = Tool(step.tool.name, step.tool.description, {**step.tool.parameters, "required": [*failed.args, *lacking]})
+            forced = Tool(
+                step.tool.name, step.tool.description, {**step.tool.parameters, "required": [*failed.args, *lacking]}
+            )
             pool = gather(self.question, self.seen_steps, self.plan)
             args, _ = Filler(PlannedStep(forced, step.chunk, step.fit), pool, self.question.text).fill()
             return args or None
@@ -180,7 +187,11 @@ class ToolAgent:
         keyed = [(s.number, name) for name, s, _ in found]
         if any(number is None for number, _ in keyed):
             return None
-        least = bool(re.search(r"\b(older|oldest|earlier|first|smaller|smallest|shorter|fewer|less|lower|least)\b", text, re.IGNORECASE))
+        least = bool(
+            re.search(
+                r"\b(older|oldest|earlier|first|smaller|smallest|shorter|fewer|less|lower|least)\b", text, re.IGNORECASE
+            )
+        )
         pick = min if least and COMPARE.search(text) else max
         return Result(pick(keyed)[1], True, trail)
 
@@ -201,13 +212,3 @@ def _in_the_head(step: PlannedStep, value: Any) -> Any:
     if number is None:
         return value
     return number + 1
-
-
-def act(seen: Seen, traits: Traits) -> tuple[Move | None, ToolAgent]:
-    """The next call as a move, or None when it is time to answer."""
-    agent = ToolAgent(seen, traits)
-    call = agent.next_call()
-    if call is None:
-        return None, agent
-    name, args, thought = call
-    return Move(thought=thought, calls=[(name, args)]), agent

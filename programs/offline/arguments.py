@@ -7,28 +7,30 @@ from collections.abc import Sequence
 from typing import Any
 
 from programs.offline.dates import find_dates, iso, years_in
+from programs.offline.lexicon import words as words_of
 from programs.offline.plan import PlannedStep, is_computation
 from programs.offline.request import Tool
+from programs.offline.schemas import KIN_WORD, as_object, kind_of, options_of, shaped, types_of, wants_relation
 from programs.offline.sources import UNITS, Source, position_in
-from programs.offline.words import STOP, meaning, number_of, tokens
+from programs.offline.words import meaning, number_of, tokens
 
-_KIN_WORD = re.compile(
-    r"\b(father|mother|parents?|spouse|husband|wife|child|children|son|daughter|siblings?|brother|sister|teacher|pupil|"
-    r"successor|predecessor|founder|author|director|publisher)\b",
-    re.IGNORECASE,
-)
 _VERBS = {"sum": ("add", "addition", "sum", "plus"), "difference": ("subtract", "subtraction", "difference", "minus"),
           "product": ("multiply", "multiplication", "product", "times"), "quotient": ("divide", "division", "quotient"),
           "power": ("power", "exponent", "exponentiate"), "square": ("square",), "cube": ("cube",),
           "root": ("sqrt", "root")}  # fmt: skip
-_TEXTY = frozenset("text input word string phrase letter letters characters character value inputs words strings data name".split())  # noqa: SIM905
+_TEXTY = words_of(
+    "text input word string phrase letter letters characters character value inputs words strings data name"
+)
+_JOINING = words_of("concatenate concatenator concat join combined string")
 _SIGN = re.compile(r"\b(before|ago|earlier|prior|preceding|subtract\w*|minus)\b", re.IGNORECASE)
 
 
 class Filler:
     """Fills the arguments of one planned step. `skip`: values that already failed for a parameter."""
 
-    def __init__(self, step: PlannedStep, pool: Sequence[Source], asked: str, skip: dict[str, set[str]] | None = None) -> None:
+    def __init__(
+        self, step: PlannedStep, pool: Sequence[Source], asked: str, skip: dict[str, set[str]] | None = None
+    ) -> None:
         self.step = step
         self.pool = list(pool)
         self.asked = asked
@@ -59,7 +61,7 @@ class Filler:
     def _fill_some(self, tool: Tool, args: dict[str, Any]) -> None:
         """Nothing is required: give the first parameters that take a name or a result."""
         for name, schema in tool.properties.items():
-            if len(args) < 2 and _kind(schema) in ("string", "array") and not _enum(schema):
+            if len(args) < 2 and kind_of(schema) in ("string", "array") and not options_of(schema):
                 value = self._value(name, schema, needed=True)
                 if value is not None:
                     args[name] = value
@@ -67,9 +69,19 @@ class Filler:
 
     def _difficulty(self, name: str, schema: Any) -> int:
         """Choosy parameters first: what has a clear source of its own must not lose it to a general one."""
-        if _enum(schema) or _wants_relation(name, schema):
+        if options_of(schema) or wants_relation(name, schema):
             return 0
-        if set(tokens(name)) & {"position", "index", "days", "weeks", "months", "minutes", "hours", "years", "reference"}:
+        if set(tokens(name)) & {
+            "position",
+            "index",
+            "days",
+            "weeks",
+            "months",
+            "minutes",
+            "hours",
+            "years",
+            "reference",
+        }:
             return 1
         return 3 if set(tokens(name)) <= _TEXTY else 2
 
@@ -77,9 +89,9 @@ class Filler:
 
     def _value(self, name: str, schema: Any, *, needed: bool) -> Any:
         schema = schema if isinstance(schema, dict) else {}
-        kind = _kind(schema)
+        kind = kind_of(schema)
         words = f"{name} {schema.get('description') or ''}"
-        if options := _enum(schema):
+        if options := options_of(schema):
             return self._choose(options, words, needed)
         if kind == "array":
             return self._array(name, schema)
@@ -89,7 +101,11 @@ class Filler:
             return bool(schema.get("default", False)) if needed else None
         if kind in ("integer", "number"):
             return self._number(name, words, integer=kind == "integer")
-        if "number" in _types(schema) or "integer" in _types(schema) or (kind == "any" and self._wants_number(name)):
+        if (
+            "number" in types_of(schema)
+            or "integer" in types_of(schema)
+            or (kind == "any" and self._wants_number(name))
+        ):
             number = self._number(name, words, integer=False)
             return number if number is not None else self._text(name, words)
         return self._text(name, words)
@@ -98,23 +114,37 @@ class Filler:
         """A parameter without a type takes a number when its name or the latest result is one."""
         parts = set(tokens(name))
         latest = next((s for s in reversed(self.pool) if s.origin == "result"), None)
-        return bool(parts & {"number", "n", "value", "count", "year", "amount"}) and bool(latest and latest.number is not None)
+        return bool(parts & {"number", "n", "value", "count", "year", "amount"}) and bool(
+            latest and latest.number is not None
+        )
 
     def _optional(self, name: str, schema: Any) -> Any:
         """Optional parameters are set only when the question clearly decides them."""
         schema = schema if isinstance(schema, dict) else {}
         words = set(tokens(name))
-        if options := _enum(schema):
+        if options := options_of(schema):
             return self._choose(options, name, False)
-        if _wants_relation(name, schema) and (match := _KIN_WORD.search(self.step.chunk.text)):
-            return _shaped(match[1].lower(), schema)
+        if wants_relation(name, schema) and (match := KIN_WORD.search(self.step.chunk.text)):
+            return shaped(match[1].lower(), schema)
         units = {w.rstrip("s") for w in words} & set(UNITS)
-        if _kind(schema) in ("integer", "number") and units and words & {"add", "to", "offset", "difference", "increment"}:
+        if (
+            kind_of(schema) in ("integer", "number")
+            and units
+            and words & {"add", "to", "offset", "difference", "increment"}
+        ):
             source = next((s for s in self.pool if s.unit and s.unit in units and s not in self.taken), None)
             return self._signed(source, name) if source else None
-        if _kind(schema) == "object" and words & {"duration", "interval", "increment"} and any(s.unit for s in self.pool):
+        if (
+            kind_of(schema) == "object"
+            and words & {"duration", "interval", "increment"}
+            and any(s.unit for s in self.pool)
+        ):
             return self._object(schema, False)
-        if _kind(schema) == "string" and words & {"duration", "interval", "increment"} and not self.step.tool.required:
+        if (
+            kind_of(schema) == "string"
+            and words & {"duration", "interval", "increment"}
+            and not self.step.tool.required
+        ):
             return self._text(name, name)
         return None
 
@@ -140,15 +170,15 @@ class Filler:
         return options[0] if needed else None
 
     def _text(self, name: str, words: str) -> str | None:
-        if _wants_relation(name, {"description": words}) and (match := _KIN_WORD.search(self.step.chunk.text)):
+        if wants_relation(name, {"description": words}) and (match := KIN_WORD.search(self.step.chunk.text)):
             return match[1].lower()
         if set(tokens(name)) & {"operation", "operator"}:
             link = meaning(self.link)
             verb = next((v[0] for c, v in _VERBS.items() if c in link), None)
             return verb or next((v[0] for c, v in _VERBS.items() if c in meaning(self.asked)), None)
-        if "date" in tokens(name) or (set(tokens(name)) & {"day", "datetime"} and "date" in tokens(words)):
-            if found := self._date(name):
-                return found
+        wants_date = "date" in tokens(name) or (set(tokens(name)) & {"day", "datetime"} and "date" in tokens(words))
+        if wants_date and (found := self._date(name)):
+            return found
         if set(tokens(name)) & {"duration", "interval", "increment"}:
             source = next((s for s in self.pool if s.unit in UNITS), None)
             if source:
@@ -174,16 +204,28 @@ class Filler:
 
     def _number(self, name: str, words: str, *, integer: bool) -> int | float | None:
         parts = set(tokens(name))
-        if parts & {"position", "index", "nth", "n"} and (place := position_in(self.link)) is not None:
-            if not any(s.origin == "result" and s.number is not None and not s.used for s in self.pool):
-                return place
+        fresh = any(s.origin == "result" and s.number is not None and not s.used for s in self.pool)
+        place = position_in(self.link) if parts & {"position", "index", "nth", "n"} else None
+        if place is not None and not fresh:
+            return place
         if parts & {"exponent", "power"}:
             link = meaning(f"{self.link} {self.asked}")
             fixed = 2 if "square" in link else 3 if "cube" in link else None
             if fixed and not any(s.origin == "number" and not s.unit for s in self.pool):
                 return fixed
         wants_unit = {w.rstrip("s") for w in parts} & set(UNITS)
-        if wants_unit and parts & {"add", "to", "offset", "difference", "days", "weeks", "months", "years", "minutes", "hours"}:
+        if wants_unit and parts & {
+            "add",
+            "to",
+            "offset",
+            "difference",
+            "days",
+            "weeks",
+            "months",
+            "years",
+            "minutes",
+            "hours",
+        }:
             source = next((s for s in self.pool if s.unit in wants_unit and s not in self.taken), None)
             if source is None and "day" in wants_unit:
                 source = next((s for s in self.pool if s.unit == "week"), None)
@@ -205,18 +247,20 @@ class Filler:
         return -value if negative else value
 
     def _array(self, name: str, schema: dict[str, Any]) -> list[Any] | None:
-        items = schema.get("items") if isinstance(schema.get("items"), dict) else {}
-        if options := _enum(items):
+        items = as_object(schema.get("items"))
+        if options := options_of(items):
             chosen = self._choose(options, name, True)
             return [chosen]
-        kind = _kind(items)
+        kind = kind_of(items)
         listed = [s for s in self.pool if s.origin == "result" and isinstance(s.value, list) and not s.used]
         if listed and (self.compute or kind in ("object", "number", "integer")):
             self.taken.append(listed[-1])
             return list(listed[-1].value)
         if kind in ("number", "integer") or (self.compute and set(tokens(name)) & {"numbers", "operands", "values"}):
             numbers = [s for s in self.pool if s.origin == "result" and s.number is not None and not s.used]
-            literals = [s for s in self.pool if s.origin == "number" and s.unit != "in_name" and str(s.text) in self.link]
+            literals = [
+                s for s in self.pool if s.origin == "number" and s.unit != "in_name" and str(s.text) in self.link
+            ]
             chosen = literals + numbers if re.search(r"\b(?:add|multipl)\w*", self.link) else numbers + literals
             if not chosen:
                 chosen = [s for s in self.pool if s.number is not None and s.origin == "result"][-1:]
@@ -224,7 +268,7 @@ class Filler:
             return [s.number for s in chosen] or None
         if self.compute:
             fresh = [s for s in self.pool if s.origin == "result" and not s.used and not isinstance(s.value, dict)]
-            several = set(tokens(self.step.tool.name)) & {"concatenate", "concatenator", "concat", "join", "combined", "string"}
+            several = set(tokens(self.step.tool.name)) & _JOINING
             chosen = fresh if several or "combined" in self.link else fresh[-1:]
             if chosen:
                 self.taken += chosen
@@ -234,7 +278,7 @@ class Filler:
         return None
 
     def _object(self, schema: dict[str, Any], needed: bool) -> dict[str, Any] | None:
-        properties = schema.get("properties") if isinstance(schema.get("properties"), dict) else {}
+        properties = as_object(schema.get("properties"))
         found: dict[str, Any] = {}
         duration = next((s for s in self.pool if s.unit in UNITS), None)
         for name, inner in properties.items():
@@ -242,7 +286,7 @@ class Filler:
             if duration and words & {"value", "amount", "number", "quantity"}:
                 found[name] = self._signed(duration, name)
             elif duration and words & {"unit", "units"}:
-                options = [str(o) for o in _enum(inner)]
+                options = [str(o) for o in options_of(inner)]
                 found[name] = next((o for o in options if o.lower().rstrip("s") == duration.unit), f"{duration.unit}s")
             elif duration and {w.rstrip("s") for w in words} & {duration.unit}:
                 found[name] = self._signed(duration, name)
@@ -277,13 +321,20 @@ class Filler:
         if source.origin == "result":
             score += 0.8 + (0.9 if source is latest else 0.0) + (0.0 if source.used else 0.7)
             pending = [s for s in results if not s.used]
-            if len(pending) > 1 and self.compute and source is pending[0] and not parts & (_TEXTY - {"value", "values"}):
+            if (
+                len(pending) > 1
+                and self.compute
+                and source is pending[0]
+                and not parts & (_TEXTY - {"value", "values"})
+            ):
                 score += 0.95  # first come, first served: the two operands of a comparison keep their order
         elif source.origin == "name":
             score += 0.9 if source.text in self.step.chunk.names else 0.2
             score -= 0.9 if source.used else 0.0
             score -= 1.0 if self.compute and results else 0.0
-            score -= 0.3 * any(other.origin == "name" and source.text in other.text and other is not source for other in self.pool)
+            score -= 0.3 * any(
+                other.origin == "name" and source.text in other.text and other is not source for other in self.pool
+            )
         elif source.origin == "part":
             score += 0.9 - (0.7 if source.used else 0.0)
         elif source.origin == "phrase":
@@ -292,11 +343,15 @@ class Filler:
             score += 0.8 if source.order in (depth, depth + 1) else 0.0
             own = set(tokens(source.text)) <= set(tokens(self.step.tool.name))
             score -= 0.8 if own and any(s.origin == "phrase" and s.order > source.order for s in self.pool) else 0.0
-            score += 0.8 if re.search(rf"\b{re.escape(source.text)}\b", self.step.tool.description, re.IGNORECASE) else 0.0
+            score += (
+                0.8 if re.search(rf"\b{re.escape(source.text)}\b", self.step.tool.description, re.IGNORECASE) else 0.0
+            )
         elif source.origin == "number":
             score += 0.6 if source.unit != "in_name" else 0.1
             score += 0.8 if source.text in self.link else 0.0
-            score -= 1.2 if source.unit in UNITS and not parts & {f"{source.unit}s", source.unit, "value", "amount"} else 0.0
+            score -= (
+                1.2 if source.unit in UNITS and not parts & {f"{source.unit}s", source.unit, "value", "amount"} else 0.0
+            )
             score -= 2.0 if source.used else 0.0
             score += 2.5 if parts & {"reference", "threshold", "limit", "other"} else 0.0
             score -= 0.9 if any(s.number is not None and not s.used for s in results) and not parts & {
@@ -304,7 +359,9 @@ class Filler:
         elif source.origin == "letter":
             score += 2.0 if parts & {"letter", "letters", "character", "characters", "target", "char"} else -2.0
         if not texty and source.origin in ("result", "name"):
-            person = bool(parts & {"person", "name", "full", "individual", "figure", "author", "actor", "people", "names"})
+            person = bool(
+                parts & {"person", "name", "full", "individual", "figure", "author", "actor", "people", "names"}
+            )
             if person:
                 score += 0.7 if source.is_person else 0.0
             if source.number is not None and not parts & {"number", "n", "year", "value", "input"} and not self.compute:
@@ -331,53 +388,3 @@ def _as_number(source: Source, parts: set[str]) -> int | float | None:
         if len(found) == 1 and len(tokens(source.text)) <= 4:
             return number_of(found[0].rstrip(",."))
     return None
-
-
-def _types(schema: Any) -> list[str]:
-    if not isinstance(schema, dict):
-        return []
-    kind = schema.get("type")
-    if isinstance(kind, list):
-        return [str(k) for k in kind]
-    if kind is None:
-        for word in ("anyOf", "oneOf"):
-            if isinstance(schema.get(word), list):
-                return [t for option in schema[word] for t in _types(option)]
-        return []
-    return [str(kind)]
-
-
-def _kind(schema: Any) -> str:
-    kinds = [k for k in _types(schema) if k != "null"]
-    if not kinds:
-        return "any"
-    if len(set(kinds)) > 1 and "string" in kinds:
-        return "string"
-    return kinds[0]
-
-
-def _enum(schema: Any) -> list[Any]:
-    found = schema.get("enum") if isinstance(schema, dict) else None
-    return [option for option in found if option is not None] if isinstance(found, list) else []
-
-
-def _shaped(value: str, schema: Any) -> Any:
-    return [value] if _kind(schema) == "array" else value
-
-
-def _wants_relation(name: str, schema: Any) -> bool:
-    words = set(tokens(name))
-    desc = str(schema.get("description") or "") if isinstance(schema, dict) else ""
-    if words & {"relation", "relationship", "kin", "kind", "sibling", "role"}:
-        return bool(words & {"relation", "relationship", "kin"} or _KIN_WORD.search(desc))
-    return bool(words & {"type", "types"}) and bool(_KIN_WORD.search(desc))
-
-
-def plain_arguments(tool: Tool, value: str) -> dict[str, Any]:
-    """One text for the only (or first required) text parameter of a tool: agent tools, searches."""
-    names = tool.required or list(tool.properties)
-    wanted = next((n for n in names if _kind(tool.properties.get(n)) in ("string", "any")), names[0] if names else "")
-    return {wanted: value} if wanted else {}
-
-
-__all__ = ["STOP", "Filler", "plain_arguments"]

@@ -12,31 +12,40 @@ from collections import Counter
 from typing import Any
 
 from programs.offline.dates import find_dates
-from programs.offline.observations import render, steps
+from programs.offline.observations import steps
 from programs.offline.words import number_of, tokens
 
 _SIGNS: dict[str, str] = {
-    "chain": r"stopped (?:after|early|too soon)|(?:first|one|single|only one) hop|incomplete chain|intermediate (?:value|result)|"
-    r"skipp\w+ (?:a |the )?(?:hop|step)|not (?:all|every) hops?|missing (?:hop|step)s?|middle of the chain|too early|next hop",
-    "use_tools": r"from memory|in (?:its|the) head|without (?:calling|using) (?:a |the |any )?tools?|comput\w+ (?:it )?(?:itself|wrong)|"
+    "chain": r"stopped (?:after|early|too soon)|(?:first|one|single|only one) hop|incomplete chain|intermediate "
+    r"(?:value|result)|"
+    r"skipp\w+ (?:a |the )?(?:hop|step)|not (?:all|every) hops?|missing (?:hop|step)s?|middle of the chain|too "
+    r"early|next hop",
+    "use_tools": r"from memory|in (?:its|the) head|without (?:calling|using) (?:a |the |any )?tools?|comput\w+ "
+    r"(?:it )?(?:itself|wrong)|"
     r"arithmetic error|miscalculat\w+|off by one|no tool (?:result|call)",
-    "bare": r"extra words|full sentences?|sentence around|value only|not the bare|too (?:long|many words)|explanation (?:in|on)|"
+    "bare": r"extra words|full sentences?|sentence around|value only|not the bare|too (?:long|many words)|"
+    r"explanation (?:in|on)|"
     r"the answer to the question is|it turns out that|based on what was found",
     "iso": r"\bISO\b|YYYY-MM-DD|date (?:form|format)|wrong (?:form|format) of (?:the )?date|dates? (?:must|should)",
     "names": r"full name|last name only|surname only|first name (?:is )?missing|Firstname Lastname",
-    "check": r"wrong (?:kind|type)|not (?:a|the) (?:kind|type)|kind that is asked|an object instead|raw (?:json|result)",
+    "check": r"wrong (?:kind|type)|not (?:a|the) (?:kind|type)|kind that is asked|an object instead|raw (?:json|"
+    r"result)",
     "retry": r"did not retry|failed call|call failed|error text was ignored|gave up",
     "read_page": r"only the summary|summary only|did not (?:open|read) the page|page was not read",
     "delegate": r"delegat\w+ (?:only|just|once|nothing)|never delegat\w+|did not delegate",
-    "evidence": r"no evidence|without evidence|named no value|names no value|value (?:is |was )?missing|report (?:lacks|has no|without)|"
+    "evidence": r"no evidence|without evidence|named no value|names no value|value (?:is |was )?missing|report "
+    r"(?:lacks|has no|without)|"
     r"it went well|vague|comes without",
     "compare": r"disagree\w*|followed the (?:first|majority)|outvoted|contradict\w*",
 }
 _COMPILED = {key: re.compile(pattern, re.IGNORECASE) for key, pattern in _SIGNS.items()}
 _EXPECTED = re.compile(r"(?:expected|gold(?: answer)?|correct answer|right answer|should (?:be|have been))"
-                       r"(?: is| was|:)*\s+(?:'([^']*)'|\"([^\"]*)\"|`([^`]*)`|([^.;,\n]{1,80}))", re.IGNORECASE)  # fmt: skip
-_GOT = re.compile(r"(?:\bgot|predicted|your answer|answered|given answer|actual|received|gave(?: the answer)?)(?: is| was|:)*\s+"
-                  r"(?:'([^']*)'|\"([^\"]*)\"|`([^`]*)`|([^;\n]{1,120}?)(?=[,;\n]|\.\s|\.?$))", re.IGNORECASE)  # fmt: skip
+                       r"(?: is| was|:)*\s+(?:'([^']*)'|\"([^\"]*)\"|`([^`]*)`|"
+                       r"([^.;,\n]{1,80}))", re.IGNORECASE)  # fmt: skip
+_GOT = re.compile(r"(?:\bgot|predicted|your answer|answered|given answer|actual|received|gave(?: the answer)?)"
+                  r"(?: is| was|:)*\s+"
+                  r"(?:'([^']*)'|\"([^\"]*)\"|`([^`]*)`|([^;\n]{1,120}?)(?=[,;\n]|\.\s|"
+                  r"\.?$))", re.IGNORECASE)  # fmt: skip
 _RIGHT = re.compile(r"^\W*correct\b|score (?:of |is |= ?)?1(?:\.0)?\b|\bright answer given\b", re.IGNORECASE)
 
 
@@ -67,7 +76,12 @@ def _case(record: dict[str, Any]) -> dict[str, Any]:
     inputs = lower.get("inputs") if isinstance(lower.get("inputs"), dict) else {}
     outputs = next((v for k, v in lower.items() if "output" in k and isinstance(v, dict)), {})
     feedback = str(lower.get("feedback") or "")
-    return {"inputs": inputs, "outputs": outputs, "feedback": feedback, "text": json.dumps(record, ensure_ascii=False, default=str)}
+    return {
+        "inputs": inputs,
+        "outputs": outputs,
+        "feedback": feedback,
+        "text": json.dumps(record, ensure_ascii=False, default=str),
+    }
 
 
 def _of_case(case: dict[str, Any]) -> Counter[str]:
@@ -115,15 +129,19 @@ def _of_steps(trajectory: str, inputs: dict[str, Any], so_far: Counter[str]) -> 
     offered = _tool_names(inputs.get("tools"))
     if offered and not so_far.keys() & {"bare", "iso", "names"}:
         called = {o.tool for o in done}
-        if 0 < len(called & offered) < len(offered) and len(offered) <= 10 and not any(n.startswith("ask_") for n in offered):
+        if (
+            0 < len(called & offered) < len(offered)
+            and len(offered) <= 10
+            and not any(n.startswith("ask_") for n in offered)
+        ):
             found["chain"] += 2
-    failed = [o for position, o in enumerate(done) if o.error and not any(n.tool == o.tool for n in done[position + 1 :])]
+    failed = [
+        o for position, o in enumerate(done) if o.error and not any(n.tool == o.tool for n in done[position + 1 :])
+    ]
     if failed:
         found["retry"] += 1
     if done and any(n.startswith("ask_") for n in offered) and len(done) == 1:
         found["delegate"] += 2
-    if done and not done[-1].error and "->" in trajectory and isinstance(done[-1].data, dict) and len(render(done[-1].data)) < 200:
-        found["check"] += 0
     return found
 
 

@@ -16,10 +16,20 @@ _STEP = re.compile(r"^step (\d+): ([\w.-]+)\(", re.MULTILINE)
 _OURS = re.compile(r"^(?:step \d+: |thought \d+: |note: )", re.MULTILINE)
 _ERROR_START = re.compile(r"an error occurred when (?:calling|parsing arguments for) ", re.IGNORECASE)
 _SOFT_ERROR = re.compile(
-    r"\b(?:not found|no (?:\w+ ){0,3}(?:found|results?|records?|data|information|match\w*|entry|page)|unknown|unable to|"
+    r"\b(?:not found|no (?:\w+ ){0,3}(?:found|results?|records?|data|information|match\w*|entry|page)|unknown|"
+    r"unable to|"
     r"does not exist|could not|cannot|not available|unavailable|invalid|not (?:in|recogni[sz]ed|supported|known)|"
     r"nothing known|failed|missing|error|must be|unsupported|no such)\b",
     re.IGNORECASE,
+)
+_LISTING = re.compile(
+    r"\b(?:known|available|did you mean|suggestions?|similar|options?|try|closest|nearest|such as|one of)"
+    r"[^:?\n]{0,30}[:?]?\s*(.{2,400})",
+    re.IGNORECASE | re.DOTALL,
+)
+_SAID = re.compile(
+    r"\b(?:is|was|are|were|at|in|by|named|called)\s+"
+    r"(?!the (?:father|mother|spouse|child|author|director|founder|name)\b)(.+?)\.?$"
 )
 _GENERIC_KEYS = ("result", "results", "value", "answer", "output", "name", "data")
 _NOISE_KEYS = frozenset({"status", "message", "note", "notes", "source", "code", "success", "ok", "confidence", "query",
@@ -90,7 +100,9 @@ def is_error(text: str) -> bool:
         return True
     if isinstance(value, dict):
         keys = {str(key).lower() for key in value}
-        if keys & {"error", "errors", "exception"} and any(value.get(k) for k in value if str(k).lower().startswith("err")):
+        if keys & {"error", "errors", "exception"} and any(
+            value.get(k) for k in value if str(k).lower().startswith("err")
+        ):
             return True
         plain = [v for v in value.values() if v not in (None, "", [], {})]
         if not plain:
@@ -123,10 +135,10 @@ def suggestions(text: str, wanted: str) -> list[str]:
                 found += _listed(item)
     else:
         found += _listed(text)
-    scored = []
+    scored: list[tuple[float, int, str]] = []
     for name in dict.fromkeys(item.strip(" .'\"") for item in found):
         low, asked = name.casefold(), wanted.casefold()
-        if not name or low == asked or len(low) > 2 * len(asked) + 20 or _SOFT_ERROR.search(name):
+        if not name or name == wanted or len(low) > 2 * len(asked) + 20 or _SOFT_ERROR.search(name):
             continue
         if (likeness := similar(name, wanted)) > 0.4:
             scored.append((-likeness, len(scored), name))
@@ -135,8 +147,7 @@ def suggestions(text: str, wanted: str) -> list[str]:
 
 def _listed(text: str) -> list[str]:
     names = [a or b for a, b in _QUOTED.findall(text)]
-    match = re.search(r"(?:known|available|did you mean|suggestions?|similar|options?|try|closest|nearest|such as|one of)"
-                      r"[^:?\n]{0,30}[:?]?\s*(.{2,400})", text, re.IGNORECASE | re.DOTALL)  # fmt: skip
+    match = _LISTING.search(text)
     if match:
         names += re.split(r",\s+|;\s*|\n\s*-?\s*|\s+or\s+", match[1].strip(" .[]{}"))
     return names
@@ -152,7 +163,9 @@ def similar(a: str, b: str) -> float:
 
 def wants_missing(text: str) -> list[str]:
     """Argument names that an error text calls missing or required."""
-    found = re.findall(r"missing(?: \w+){0,4} (?:arguments?|parameters?|propert\w+)[^'\"\w]*['\"]?(\w+)", text, re.IGNORECASE)
+    found = re.findall(
+        r"missing(?: \w+){0,4} (?:arguments?|parameters?|propert\w+)[^'\"\w]*['\"]?(\w+)", text, re.IGNORECASE
+    )
     found += re.findall(r"['\"](\w+)['\"] is (?:a )?(?:required|missing)", text)
     found += re.findall(r"(?:required|missing)[^'\"]{0,40}['\"](\w+)['\"]", text)
     return list(dict.fromkeys(found))
@@ -213,13 +226,14 @@ def _from_text(text: str, hint: dict[str, float], echo: tuple[str, ...]) -> Any:
     match = re.match(r"[A-Za-z_ ]{2,30}: (.+)$", text)
     if match and not has_echo and len(tokens(text.split(":")[0])) <= 4 and "\n" not in text:
         return match[1].strip(" .")
-    if has_echo and (match := re.search(r"\b(?:is|was|are|were|at|in|by|named|called)\s+(?!the (?:father|mother|spouse|child|author|"
-                                        r"director|founder|name)\b)(.+?)\.?$", text)):  # fmt: skip
+    if has_echo and (match := _SAID.search(text)):
         rest = match[1].strip(" .\"'")
         return rest if rest and rest.casefold() not in echo else text
     if has_echo and " - " in text:
         return text.rsplit(" - ", 1)[1].strip(" .")
-    if re.match(r"^(?:The|A|An) .* (?:is|was|are|were) ", text) and (match := re.search(r"\b(?:is|was|are|were)\s+(.+?)\.?$", text)):
+    if re.match(r"^(?:The|A|An) .* (?:is|was|are|were) ", text) and (
+        match := re.search(r"\b(?:is|was|are|were)\s+(.+?)\.?$", text)
+    ):
         return match[1].strip(" \"'")
     return text
 

@@ -30,6 +30,7 @@ _SCORE_OUT = re.compile(r"score|rating|quality|probability|reward", re.IGNORECAS
 _CHOICE_OUT = re.compile(r"choice|better|winner|prefer|verdict|decision|comparison", re.IGNORECASE)
 _BLAME_OUT = re.compile(r"blame|critique|criticism|fault", re.IGNORECASE)
 _LESSON_OUT = re.compile(r"lesson|reflection|insight|advice|rules?|bullets?", re.IGNORECASE)
+_EVIDENCE = re.compile(r"feedback|failure|example|trace|case|critic|blame|lesson|success|demo|side_info")
 _TEXT_OUT = re.compile(r"description|summary|observation|analysis|modification|rationale|reason", re.IGNORECASE)
 
 _POOLS = {
@@ -108,7 +109,7 @@ def propose(seen: Seen, base: str) -> Proposal:
     """A better instruction from what the request shows."""
     evidence = "\n".join(
         value for name, value in seen.inputs.items()
-        if value.strip() != base and re.search(r"feedback|failure|example|trace|case|critic|blame|lesson|success|demo|side_info", name)
+        if value.strip() != base and _EVIDENCE.search(name)
     )  # fmt: skip
     operator = " ".join(seen.inputs.get(n, "") for n in ("operator", "operation")).lower()
     if "reorgan" in operator or "reorder" in operator:
@@ -133,7 +134,8 @@ def _has_feedback(seen: Seen) -> bool:
 
 def _suits(key: str, base: str, seen: Seen) -> bool:
     """Directives that this role can use: a manager delegates, a worker reports, an answering role writes values."""
-    around = f"{base} {' '.join(seen.inputs.get(n, '') for n in ('role', 'role_name', 'module', 'agent_type', 'role_description'))}".lower()
+    about = (seen.inputs.get(name, "") for name in ("role", "role_name", "module", "agent_type", "role_description"))
+    around = f"{base} {' '.join(about)}".lower()
     if key == "delegate":
         return bool(re.search(r"delegat|manager|ask the|planner|lead the team", around))
     if key == "evidence":
@@ -197,7 +199,10 @@ def _variants(seen: Seen, base: str, as_list: bool) -> Any:
             break
     if as_list:
         return found
-    marker = re.search(r"(?:marker|separat\w+|delimit\w+)[^`'\"\n]{0,40}[`'\"]([^`'\"\n]{2,20})[`'\"]", f"{seen.instruction} {seen.text}")
+    marker = re.search(
+        r"(?:marker|separat\w+|delimit\w+)[^`'\"\n]{0,40}[`'\"]([^`'\"\n]{2,20})[`'\"]",
+        f"{seen.instruction} {seen.text}",
+    )
     return f"\n{marker[1] if marker else '---'}\n".join(found)
 
 
@@ -240,7 +245,9 @@ def quality(text: str, asked: str = "") -> float:
 
 def judge_text(seen: Seen) -> float:
     """The score of the one output that a judge's request shows; an instruction beside it counts by what it demands."""
-    output = next((v for n, v in seen.inputs.items() if re.search(r"^(?:output|response|message|answer|result)s?$", n)), "")
+    output = next(
+        (v for n, v in seen.inputs.items() if re.search(r"^(?:output|response|message|answer|result)s?$", n)), ""
+    )
     asked = next((v for n, v in seen.inputs.items() if re.search(r"received|task|problem|question", n)), "")
     return round(min(1.0, max(0.0, quality(output, asked) + _demands(seen.inputs.get("instruction", "")))), 2)
 
@@ -254,7 +261,8 @@ def _demands(instruction: str) -> float:
 def _scores(seen: Seen) -> list[float]:
     """One score per numbered text, in order. Outputs are ranked and spread over 0.40 to 0.80, all different."""
     name, listed = next(
-        ((n, v) for n, v in seen.inputs.items() if re.search(r"outputs|candidate|responses|messages|instructions", n)), ("", "")
+        ((n, v) for n, v in seen.inputs.items() if re.search(r"outputs|candidate|responses|messages|instructions", n)),
+        ("", ""),
     )
     items = numbered(listed)
     asked = next((v for n, v in seen.inputs.items() if re.search(r"received|task|problem|question", n)), "")
@@ -278,7 +286,13 @@ def numbered(text: str) -> list[str]:
             return [item if isinstance(item, str) else json.dumps(item) for item in data]
     except ValueError:
         pass
-    marks = list(re.finditer(r"^(?:###\s*|\W*(?:(?:output|instruction|candidate|text)\s*)?#?)(\d{1,2})\s*(?:[\]).:]\W*|$\n?)", text, re.MULTILINE | re.IGNORECASE))
+    marks = list(
+        re.finditer(
+            r"^(?:###\s*|\W*(?:(?:output|instruction|candidate|text)\s*)?#?)(\d{1,2})\s*(?:[\]).:]\W*|$\n?)",
+            text,
+            re.MULTILINE | re.IGNORECASE,
+        )
+    )
     kept: list[re.Match[str]] = []
     for mark in marks:
         if int(mark[1]) == len(kept) + 1:
@@ -316,7 +330,18 @@ def _blames(seen: Seen) -> list[str]:
     """One line for the worst of the parents' outputs, none when all are fine."""
     listed = next((v for n, v in seen.inputs.items() if re.search(r"parent|upstream|inputs?_from|messages", n)), "")
     marks = list(re.finditer(r"^(?:=== from )?([a-z][\w@.-]{2,40})(?: ===|:)[ \t]*", listed, re.MULTILINE))
-    skip = {"thought", "report", "answer", "tool_calls", "reasoning", "status", "summary", "evidence", "confidence", "next"}
+    skip = {
+        "thought",
+        "report",
+        "answer",
+        "tool_calls",
+        "reasoning",
+        "status",
+        "summary",
+        "evidence",
+        "confidence",
+        "next",
+    }
     marks = [mark for mark in marks if mark[1] not in skip]
     parents = {
         mark[1]: listed[mark.end() : following.start() if following else len(listed)]
@@ -346,7 +371,9 @@ def _describe(seen: Seen, name: str) -> str:
     words = Counter(t for text in texts for t in tokens(text) if t not in STOP and len(t) > 3 and not t.isdigit())
     common = ", ".join(word for word, _ in words.most_common(6))
     if "observation" in name:
-        return f"The samples are questions whose words include {common}; each needs several steps and has a short answer."
+        return (
+            f"The samples are questions whose words include {common}; each needs several steps and has a short answer."
+        )
     return f"It answers questions in several steps with tools and short messages (frequent words: {common})."
 
 

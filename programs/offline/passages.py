@@ -7,20 +7,35 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from programs.offline.dates import find_dates, years_in
-from programs.offline.words import STOP, concepts, meaning, names_in, tokens
+from programs.offline.names import names_in
+from programs.offline.words import STOP, concepts, meaning, tokens
 
 _END = re.compile(r"(?<=[.!?])[\"”')\]]*\s+(?=[\"“'(\[]?[A-ZÀ-ÞÅÄÖŠŽÇ0-9¡¿])|\n+")
 _ABBREVIATION = re.compile(r"(?:\b(?:St|Dr|Mr|Mrs|Ms|No|Nr|Jr|Sr|Mt|vs|c|ca|approx|U\.S|D\.C|[A-Z])\.)$")
 _PLACE_BEFORE = re.compile(r"\b(?:in|at|of|from|near|on|to)\s+(?:the\s+)?$")
 _SPAN_DATES = re.compile(r"\(\s*(?:born\s+)?([^()–-]*?\b\d{3,4}[^()–-]*?)\s*[–-]\s*([^()]*?\d{3,4}[^()]*?)\)")
 _MEASURE = re.compile(r"(?<![\w.,])(\d[\d,]*(?:\.\d+)?)(?![\w,.]*\d)")
-_WORKS = frozenset(("film", "movie", "novel", "book", "album", "song", "opera", "painting", "play", "poem", "series", "symphony"))
+_WORKS = frozenset(
+    ("film", "movie", "novel", "book", "album", "song", "opera", "painting", "play", "poem", "series", "symphony")
+)
+_UNITS_OF = {
+    "long": ("kilomet", "km", "met", "mile"),
+    "length": ("kilomet", "km", "met"),
+    "high": ("met", "feet", "m "),
+    "tall": ("met", "feet", "m "),
+    "height": ("met", "feet"),
+    "people": ("people", "inhabit"),
+    "population": ("people", "inhabit", "."),
+    "inhabitants": ("people", "inhabit"),
+    "deep": ("met",),
+}
 _LIFE = {"birth": 0, "death": 1}
 _KINDS = {
-    "person": """who whom author writer novelist poet director composer founder husband wife spouse father mother son daughter
-        brother sister mayor president king queen manager coach captain man woman person actor actress singer musician
-        artist painter architect engineer designer inventor discoverer journalist industrialist player drummer teacher
-        politician scientist explorer child parent sibling producer screenwriter creator owner leader editor""",
+    "person": """who whom author writer novelist poet director composer founder husband wife spouse father mother son
+        daughter brother sister mayor president king queen manager coach captain man woman person actor actress
+        singer musician artist painter architect engineer designer inventor discoverer journalist industrialist
+        player drummer teacher politician scientist explorer child parent sibling producer screenwriter creator
+        owner leader editor""",
     "place": """where city town village country capital birthplace place location county state region island province
         neighborhood district hometown body river lake sea water mountain nation""",
     "year": "year",
@@ -84,7 +99,7 @@ def relation_score(sentence: str, link: str) -> float:
 
 
 def find(text: str, link: str, kind: str, title: str, *, avoid: tuple[str, ...] = ()) -> list[Candidate]:
-    """Candidates for a link on a page, best first. `avoid`: names that are not the answer (the page itself, known ones)."""
+    """Candidates for a link on a page, best first. `avoid`: names that are known already and not the answer."""
     found: list[Candidate] = []
     if kind in ("year", "date") and (life := _life_dates(text, link, kind)):
         found.append(Candidate(life, 1.5, sentences(text)[0] if sentences(text) else ""))
@@ -119,7 +134,11 @@ def _spans(sentence: str, link: str, kind: str, title: str, avoid: tuple[str, ..
         blocked = {title.casefold(), *(name.casefold() for name in avoid)}
         for span in names_in(sentence, join_weak=False):
             text = span.text
-            if _same(text, blocked) or find_dates(text) or text.lower() in ("he", "she", "it", "they", "his", "her", "its"):
+            if (
+                _same(text, blocked)
+                or find_dates(text)
+                or text.lower() in ("he", "she", "it", "they", "his", "her", "its")
+            ):
                 continue
             before = sentence[: span.start]
             bonus = 0.0
@@ -133,7 +152,13 @@ def _spans(sentence: str, link: str, kind: str, title: str, avoid: tuple[str, ..
                 bonus -= 0.6
             if kind == "person":
                 bonus += 0.3 if " " in text and not re.match(r"(?:The|A|An) ", text) else -0.3
-                bonus += 0.3 if re.search(r"\b(?:by|is|was|married|director|author|writer|with)\s+(?:the\s+)?(?:\w+\s+){0,3}$", before) else 0.0
+                bonus += (
+                    0.3
+                    if re.search(
+                        r"\b(?:by|is|was|married|director|author|writer|with)\s+(?:the\s+)?(?:\w+\s+){0,3}$", before
+                    )
+                    else 0.0
+                )
             if not _same(text, blocked):
                 spans.append((text, bonus, span.start))
     scored = []
@@ -146,7 +171,11 @@ def _spans(sentence: str, link: str, kind: str, title: str, avoid: tuple[str, ..
 
 def _same(text: str, blocked: set[str]) -> bool:
     low = re.sub(r"^the ", "", text.casefold())
-    return any(low == re.sub(r"^the ", "", b) or (len(low) > 3 and re.search(rf"\b{re.escape(low)}\b", b)) for b in blocked if b)
+    return any(
+        low == re.sub(r"^the ", "", b) or (len(low) > 3 and re.search(rf"\b{re.escape(low)}\b", b))
+        for b in blocked
+        if b
+    )
 
 
 def _anchors(sentence: str, link: str) -> list[int]:
@@ -161,9 +190,7 @@ def _anchors(sentence: str, link: str) -> list[int]:
 
 def _unit_fits(after: str, link: str) -> bool:
     low, after = link.lower(), after.lower().lstrip()
-    pairs = (("long", ("kilomet", "km", "met", "mile")), ("length", ("kilomet", "km", "met")), ("high", ("met", "feet", "m ")),
-             ("tall", ("met", "feet", "m ")), ("height", ("met", "feet")), ("people", ("people", "inhabit")),
-             ("population", ("people", "inhabit", ".")), ("inhabitants", ("people", "inhabit")), ("deep", ("met",)))  # fmt: skip
+    pairs = _UNITS_OF.items()
     return any(word in low and after.startswith(units) for word, units in pairs)
 
 
@@ -187,9 +214,11 @@ def _life_dates(text: str, link: str, kind: str) -> str | None:
 
 
 def nationality_of(text: str) -> str | None:
-    """The adjective or country that the first sentences attach to their subject ("a Velmoran novelist", "from Ambria")."""
+    """The adjective or country that the first sentences give their subject ("a Danish novelist", "from Denmark")."""
     for sentence in sentences(text)[:3]:
-        if match := re.search(r"\b(?:is|was) (?:an? |the )?(?:\w+ ){0,2}?([A-ZÅÄÖ][a-zåäö]+(?:[- ][A-Z][a-z]+)?) [a-z]", sentence):
+        if match := re.search(
+            r"\b(?:is|was) (?:an? |the )?(?:\w+ ){0,2}?([A-ZÅÄÖ][a-zåäö]+(?:[- ][A-Z][a-z]+)?) [a-z]", sentence
+        ):
             return match[1]
         if match := re.search(r"\bfrom ([A-ZÅÄÖÇ][\wåäöç]+)", sentence):
             return match[1]

@@ -10,19 +10,23 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from programs.offline.lexicon import words
 from programs.offline.question import Chunk, Question
 from programs.offline.request import Tool
 from programs.offline.words import meaning, tokens
 
-_COMPUTE = frozenset(
-    """sum product difference quotient square cube power root remainder average maximum minimum round arithmetic reverse
-    digit prime factor palindrome ascii binary hexadecimal roman parity letter vowel consonant syllable initial uppercase
-    lowercase concatenate alphabetical unique repeated substring combination convert next previous median weekday length
-    string count even odd fibonacci gcd lcm divisor root leap sort""".split()  # noqa: SIM905
+_COMPUTE = words(
+    """sum product difference quotient square cube power root remainder average maximum minimum round
+    arithmetic reverse digit prime factor palindrome ascii binary hexadecimal roman parity letter vowel
+    consonant syllable initial uppercase lowercase concatenate alphabetical unique repeated substring
+    combination convert next previous median weekday length string count even odd fibonacci gcd lcm divisor
+    root leap sort"""
 )
-_LOOKUP = frozenset("lookup find finder search retriever retrieve info information register identifier identify query".split())  # noqa: SIM905
-_DULL = frozenset("tool advanced enhanced find finder lookup return calculator retriever retrieve information info get query "
-                  "specify specific optional support default format output input such e.g give data database".split())  # noqa: SIM905
+_LOOKUP = words("lookup find finder search retriever retrieve info information register identifier identify query")
+_DULL = words(
+    "tool advanced enhanced find finder lookup return calculator retriever retrieve information info get query "
+    "specify specific optional support default format output input such e.g give data database"
+)
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,7 @@ def _align(fits: list[list[float]], n_links: int) -> tuple[list[int], list[int]]
     aligned[n - 1] = last
     for i in range(n - 1, 0, -1):
         aligned[i - 1] = back[i][aligned[i]]
-    free = [max(range(n_links), key=lambda j, row=row: (row[j], j)) for row in fits]
+    free = [max((value, j) for j, value in enumerate(row))[1] for row in fits]
     listed_score = sum(fits[i][aligned[i]] for i in range(n))
     free_score = sum(fits[i][free[i]] for i in range(n))
     if listed_score >= 0.72 * free_score:

@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from programs.offline.words import STOP, Span, names_in, tokens
+from programs.offline.names import Span, names_in
+from programs.offline.words import STOP, tokens
 
 _KIN = [
     (r"paternal grandfather", "father", "father"),
@@ -41,8 +42,10 @@ _ARTICLE = re.compile(r"^(?:the|a|an|its|their|his|her)\s+", re.IGNORECASE)
 _ONE_LINK = re.compile(
     r"\b(year|date|place|day|month|country|city|town|cause|time|region|sum|product|number|order|alphabetical order|"
     r"reverse order|total number|square|cube|concatenation|county|language|position|body)"
-    r" of (?:the |its |their |his |her )?(?=(?:\(?unique\)? )?(?:birth|death|burial|foundation|founding|publication|release|"
-    r"origin|citizenship|water|digits?|letters?|vowels?|consonants?|characters?|syllables?|words?|prime factors|factors)\b)",
+    r" of (?:the |its |their |his |her )?(?=(?:\(?unique\)? )?(?:birth|death|burial|foundation|founding|"
+    r"publication|release|"
+    r"origin|citizenship|water|digits?|letters?|vowels?|consonants?|characters?|syllables?|words?|prime factors|"
+    r"factors)\b)",
     re.IGNORECASE,
 )
 _RELATIVE = r"(?:who|that|which|whose|whom|where|when|(?:in|on|for|from|at|to|by|with) (?:which|whom|whose))"
@@ -58,14 +61,16 @@ _WAITING = re.compile(_RELATIVE + r"\b|\b(?:year|date|day|time)$", re.IGNORECASE
 _AUX = r"(?:is|are|was|were|has|have|had|did|does|do|be|been|will)"
 _ADVERB = r"(?:also|later|then|first|last|currently|officially|originally|once|now)"
 _MAIN = (
-    r"(?:died|born|won|held|wrote|sang|led|built|made|gave|took|went|ran|set|married|stars?|plays?|opens?|lies?|flows?|"
+    r"(?:died|born|won|held|wrote|sang|led|built|made|gave|took|went|ran|set|married|stars?|plays?|opens?|lies?|"
+    r"flows?|"
     r"runs?|stands?|hangs?|lives?|belongs?|comes?|gained|includes?|contains?|died|\w{2,}ed)"
 )
 _VERB = re.compile(
     rf"\b(?:{_ADVERB}\s+)*(?:{_AUX}(?:\s+{_AUX})*(?:\s+{_ADVERB})*(?:\s+{_MAIN})?|{_MAIN})\b", re.IGNORECASE
 )
 _VERB_STOP = (
-    "is|are|was|were|has|have|had|did|does|do|died|born|wrote|lived|opened|founded|compared|and|or|than|when|where|who|"
+    "is|are|was|were|has|have|had|did|does|do|died|born|wrote|lived|opened|founded|compared|and|or|than|when|"
+    "where|who|"
     "that|which|minus|plus|times"
 )
 _POSSESSED = re.compile(
@@ -75,8 +80,10 @@ _WRAPPER = re.compile(r",\s+((?:in|with|written|as|rounded|expressed|converted|g
 _TAG = re.compile(r"^\[(\w+)\]\s*(.*)$", re.MULTILINE)
 _HOLE = re.compile(r"\x00(\d+)\x00")
 COMPARE = re.compile(
-    r"\b(older|younger|earlier|later|first|last|longer|longest|shorter|higher|taller|larger|bigger|smaller|greater|more|"
-    r"fewer|less|deeper|heavier|oldest|youngest|largest|smallest|highest|tallest|sooner|farther|closer|newer|lower)\b",
+    r"\b(older|younger|earlier|later|first|last|longer|longest|shorter|higher|taller|larger|bigger|smaller|"
+    r"greater|more|"
+    r"fewer|less|deeper|heavier|oldest|youngest|largest|smallest|highest|tallest|sooner|farther|closer|newer|"
+    r"lower)\b",
     re.IGNORECASE,
 )
 
@@ -142,7 +149,9 @@ def unfold(text: str) -> Question:
     hidden, cursor = [], 0
     for index, span in enumerate(names):
         hidden.append(text[cursor : span.start])
-        tail = "'s" if text[span.start : span.end].endswith(("'s", "’s")) and not span.text.endswith(("'s", "’s")) else ""
+        tail = (
+            "'s" if text[span.start : span.end].endswith(("'s", "’s")) and not span.text.endswith(("'s", "’s")) else ""
+        )
         hidden.append(f"\x00{index}\x00{tail}")
         cursor = span.end
     hidden.append(text[cursor:])
@@ -212,6 +221,8 @@ def _parts(body: str) -> list[str]:
         right = right[match.end() :]
     chain = _left_parts(left)
     nearest = chain.pop() if chain else ""
+    if inner:
+        nearest = re.sub(r" (?:of|by)$", "", nearest)
     verb = _VERB.search(right)
     clause, tail = (right[: verb.start()], right[verb.start() :]) if verb else (right, "")
     if not tail and re.search(r"\b(?:did|does|do)\b", left) and re.match(r"\s+[a-z]", clause):
@@ -246,7 +257,7 @@ def _give_verbs(chain: list[str], tail: str) -> str:
 
 
 def _attach_lead(lead: str, tail: str, chain: list[str]) -> list[str]:
-    """The question word with the trailing verb is the outermost link ("when ... born"); a plain "what is the" is none."""
+    """The question word with the trailing verb is the outermost link ("when ... born"); "what is the" is none."""
     head = chain[0]
     first = _first_words(head) if lead in ("what", "which", "how") else ""
     rest = _ARTICLE.sub("", _BE.sub("", head[len(first) :].strip()).strip())
@@ -261,8 +272,10 @@ def _attach_lead(lead: str, tail: str, chain: list[str]) -> list[str]:
 
 
 def _first_words(head: str) -> str:
-    """The noun right behind "what", "which", "how" up to the verb ("what year was ...", "how long in metres is ...")."""
-    match = re.match(r"((?:[\w'\x01-]+\s+){1,4}?)(?=(?:is|are|was|were|do|does|did|has|have|had)\b)", head, re.IGNORECASE)
+    """The noun right behind "what", "which", "how" up to the verb ("what year was", "how long in metres is")."""
+    match = re.match(
+        r"((?:[\w'\x01-]+\s+){1,4}?)(?=(?:is|are|was|were|do|does|did|has|have|had)\b)", head, re.IGNORECASE
+    )
     return match[1] if match else ""
 
 

@@ -32,12 +32,14 @@ class Tool:
     @property
     def properties(self) -> dict[str, Any]:
         found = self.parameters.get("properties")
-        return found if isinstance(found, dict) else {}
+        if not isinstance(found, dict):
+            return {}
+        return {str(name): schema if isinstance(schema, dict) else {} for name, schema in found.items()}
 
     @property
     def required(self) -> list[str]:
         found = self.parameters.get("required")
-        return [name for name in found if name in self.properties] if isinstance(found, list) else []
+        return [str(n) for n in found if str(n) in self.properties] if isinstance(found, list) else []
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,6 @@ class Seen:
         value = self.inputs.get(name, default)
         return "" if value.strip() in ("(none)", "(no steps yet)", "(no tools in this call)") else value
 
-    def wants(self, name: str) -> bool:
-        return any(out.name == name for out in self.outputs)
-
     @property
     def latent(self) -> str:
         """The request's own randomness: its seed when it samples, nothing when it is greedy."""
@@ -94,7 +93,9 @@ def read(request: Any) -> Seen:
         if earlier[i][0] == "user" and earlier[i + 1][0] == "assistant"
     )
     config = request.config
-    ask: dict[str, Any] = dict(seed=config.seed, temperature=config.temperature, demos=demos, native=bool(request.tools))
+    ask: dict[str, Any] = dict(
+        seed=config.seed, temperature=config.temperature, demos=demos, native=bool(request.tools)
+    )
     tools = tuple(
         Tool(tool.name, getattr(tool, "description", None) or "", getattr(tool, "parameters", None) or {})
         for tool in request.tools
@@ -138,7 +139,7 @@ def _fields(system: str) -> tuple[tuple[str, ...], tuple[OutputField, ...], str,
     end = system.find("All interactions will be structured", max(start, middle))
     end = len(system) if end < 0 else end
     inputs = tuple(match[1] for match in _FIELD_LINE.finditer(system[max(start, 0) : middle if middle >= 0 else end]))
-    outputs = ()
+    outputs: tuple[OutputField, ...] = ()
     if middle >= 0:
         outputs = tuple(OutputField(m[1], m[2], m[3].strip()) for m in _FIELD_LINE.finditer(system[middle:end]))
     objective = _OBJECTIVE.search(system, max(start, middle, 0))

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from programs.offline.actor import ToolAgent
+from programs.offline.names import names_in
 from programs.offline.observations import Observation, render
 from programs.offline.passages import find, kind_of, sentences
 from programs.offline.question import is_comparison, own_question, unfold
@@ -22,7 +23,6 @@ from programs.offline.team import (
 )
 from programs.offline.traits import Traits
 from programs.offline.wiki import Need, WikiAgent, WikiTools
-from programs.offline.words import names_in
 from programs.offline.writing import Move, in_form, phrase
 
 
@@ -124,7 +124,8 @@ def _tools_used(seen: Seen) -> tuple[Any, ...]:
 
     used = {o.tool: o for o in steps(seen.get("trajectory"))}
     return tuple(
-        Tool(name, "", {"properties": {key: {} for key in o.args}, "required": list(o.args)[:1]}) for name, o in used.items()
+        Tool(name, "", {"properties": {key: {} for key in o.args}, "required": list(o.args)[:1]})
+        for name, o in used.items()
     )
 
 

@@ -8,18 +8,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from programs.offline.dates import MONTHS, find_dates, years_in
+from programs.offline.names import Span
 from programs.offline.observations import Observation, main_value, render
 from programs.offline.plan import PlannedStep
 from programs.offline.question import Question
-from programs.offline.words import STOP, Span, meaning, number_of, numbers_in, ordinal_in, tokens
+from programs.offline.words import STOP, meaning, number_of, numbers_in, ordinal_in, tokens
 
 UNITS = ("second", "minute", "hour", "day", "week", "month", "year", "decade")
 _AGGREGATE = re.compile(
-    r"\b(sum|difference|product|average|mean|between|common|total|combined|compared|both|together|ratio|than)\b", re.IGNORECASE
+    r"\b(sum|difference|product|average|mean|between|common|total|combined|compared|both|together|ratio|than)\b",
+    re.IGNORECASE,
 )
 _LITERAL = re.compile(r"(?<![\w.,-])[-+]?\d[\d,]*(?:\.\d+)?(?![\w-])")
-_PERSON = re.compile(r"^(?:[A-ZÀ-ÞŠŽ][\w.'’-]*\.?\s+){1,4}(?:(?:de|da|di|von|van|af|al|bin|ibn|la|le|der|den|of|the|Mac|O')\s+)*"
-                     r"[A-ZÀ-ÞŠŽ][\w.'’-]+(?:,? (?:[IVX]+|Jr\.?|Sr\.?))?$")  # fmt: skip
+_PERSON = re.compile(
+    r"^(?:[A-ZÀ-ÞŠŽ][\w.'’-]*\.?\s+){1,4}(?:(?:de|da|di|von|van|af|al|bin|ibn|la|le|der|den|of|the|Mac|O')\s+)*"
+    r"[A-ZÀ-ÞŠŽ][\w.'’-]+(?:,? (?:[IVX]+|Jr\.?|Sr\.?))?$"
+)
 
 
 @dataclass
@@ -100,9 +104,13 @@ def _of_question(question: Question) -> list[Source]:
         months = span.text.lower().split()[0].strip(",") in MONTHS and find_dates(text)
         if not months:
             parts = _parts_of(span)
-            if not (parts and _AGGREGATE.search(text) and " and " in span.text):  # "the sum of A and B" has no name "A and B"
+            if not (
+                parts and _AGGREGATE.search(text) and " and " in span.text
+            ):  # "the sum of A and B" has no name "A and B"
                 pool.append(Source(span.text, "name", _around(text, span, question), span.text, span.start))
-            pool += [Source(p, "name", _around(text, _within(text, span, p), question), p, span.start + 1) for p in parts]
+            pool += [
+                Source(p, "name", _around(text, _within(text, span, p), question), p, span.start + 1) for p in parts
+            ]
     dates = find_dates(text)
     for found in dates:
         pool.append(Source(found.iso, "date", meaning("date"), found.iso, found.start))
@@ -115,7 +123,9 @@ def _of_question(question: Question) -> list[Source]:
             continue
         in_name = any(a <= match.start() < b for a, b in inside)
         pool.append(_number(value, text, match.start(), match.end(), in_name))
-    for match in re.finditer(r"\b(one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\b(?= (\w+))", text, re.IGNORECASE):
+    for match in re.finditer(
+        r"\b(one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\b(?= (\w+))", text, re.IGNORECASE
+    ):
         if match[2].lower().rstrip("s") in UNITS or match[2].lower() in ("times", "places", "decimal"):
             pool.append(_number(numbers_in(match[1])[0], text, match.start(), match.end(), False))
     if not any(source.origin == "name" for source in pool):
@@ -142,11 +152,13 @@ def _number(value: int | float, text: str, start: int, end: int, in_name: bool) 
 
 
 def _around(text: str, span: Span, question: Question) -> dict[str, float]:
-    """The words that say what a name is: those right before it, and its own common words ("Halden Bridge")."""
+    """The words that say what a name is: those right before it, and its own common words ("Tower Bridge")."""
     before = [token for token in tokens(text[max(0, span.start - 40) : span.start]) if token not in STOP][-2:]
     label = {c: w * 0.6 for c, w in meaning(" ".join(before[:1])).items()} if len(before) > 1 else {}
     label.update(meaning(before[-1]) if before else {})
-    for concept, weight in meaning(" ".join(tokens(re.split(r"\band\b|,", text[span.end : span.end + 40])[0])[:5])).items():
+    for concept, weight in meaning(
+        " ".join(tokens(re.split(r"\band\b|,", text[span.end : span.end + 40])[0])[:5])
+    ).items():
         label[concept] = max(label.get(concept, 0.0), 0.4 * weight)
     for concept, weight in meaning(span.text).items():
         label[concept] = max(label.get(concept, 0.0), 0.6 * weight)
@@ -158,7 +170,7 @@ def _around(text: str, span: Span, question: Question) -> dict[str, float]:
 
 
 def _parts_of(span: Span) -> list[str]:
-    """Pieces of a long name that may be meant alone ("Jack from While You Were Sleeping", "Poland, Maine")."""
+    """Pieces of a long name that may be meant alone ("Jack from While You Wait")."""
     if span.quoted:
         return []
     pieces = re.split(r"\s+(?:and|from|in|at|on|for|to|with|by)\s+(?:the\s+)?|,\s+", span.text)
@@ -166,7 +178,7 @@ def _parts_of(span: Span) -> list[str]:
 
 
 def _phrases(question: Question) -> list[Source]:
-    """No name anywhere: the links' own words are what is asked about ("the drift compass", "gold and silver").
+    """No name anywhere: the links' own words are what is asked about ("the steam engine", "iron and lead").
 
     A phrase is labelled with the words of the next outer link, which say what is asked of it.
     """
@@ -176,7 +188,9 @@ def _phrases(question: Question) -> list[Source]:
         words = re.sub(r"^(?:the|a|an|its|their)\s+", "", chunk.text.strip(), flags=re.IGNORECASE)
         for part in re.split(r"\s+and\s+(?:the\s+|a\s+)?|,\s+", words):
             part = re.sub(r"^(?:(?:is|are|was|were)\s+)?(?:the|a|an)\s+", "", part.strip())
-            kept = re.split(r"\s+(?:plays?|played|is|was|has|have|that|which|who|born|died|founded|made|built)\b", part)[0].strip()
+            kept = re.split(
+                r"\s+(?:plays?|played|is|was|has|have|that|which|who|born|died|founded|made|built)\b", part
+            )[0].strip()
             if kept and [t for t in tokens(kept) if t not in STOP]:
                 label = {c: 0.7 * w for c, w in meaning(f"{outer} {chunk.text}").items()} | meaning(kept)
                 pool.append(Source(kept, "phrase", label, kept, chunk.depth))

@@ -23,9 +23,12 @@ _VALUE = re.compile(
     re.IGNORECASE,
 )
 _TAG = re.compile(r"^\[(\w+)\]\s*(.*)$", re.MULTILINE)
-_FAILED = re.compile(r"\b(?:could not find|not found|no report|unknown|nothing was found|cannot answer)\b", re.IGNORECASE)
+_FAILED = re.compile(
+    r"\b(?:could not find|not found|no report|unknown|nothing was found|cannot answer)\b", re.IGNORECASE
+)
 _FORKS = re.compile(
-    r"\b(?:between|compared|combined|concatenation|product|average|common|than|both|and)\b|\bif\b|\bor\b|\d", re.IGNORECASE
+    r"\b(?:between|compared|combined|concatenation|product|average|common|than|both|and)\b|\bif\b|\bor\b|\d",
+    re.IGNORECASE,
 )
 _PREPOSED = re.compile(r"\b(?:through|by|in|at|on|from|to|into|of|past|across)$", re.IGNORECASE)
 _RELATIVE = re.compile(r"\b((?:in|on|for|from|at|to|by|with) which|that|which|where|when|whom|whose)\b")
@@ -100,7 +103,14 @@ def write_report(seen: Seen, traits: Traits, value: Any, trail: tuple[Observatio
 
 
 def report_in_form(
-    seen: Seen, summary: str, value: str | None, evidence: list[str], chain: list[str], *, done: bool = True, next_: str = ""
+    seen: Seen,
+    summary: str,
+    value: str | None,
+    evidence: list[str],
+    chain: list[str],
+    *,
+    done: bool = True,
+    next_: str = "",
 ) -> Any:
     """Freeform text, tag lines or a report object, as the request's form asks."""
     form = seen.get("answer_format")
@@ -109,7 +119,9 @@ def report_in_form(
         "status": "completed" if done else "blocked",
         "summary": summary,
         "evidence": evidence,
-        "confidence": ("high, tool results agree" if evidence else "medium, no evidence given") if value else "low, nothing found",
+        "confidence": ("high, tool results agree" if evidence else "medium, no evidence given")
+        if value
+        else "low, nothing found",
         "next": next_ or ("" if done else "ask in other words"),
         "answer_candidate": value or "",
         "tool_chain": chain,
@@ -148,8 +160,13 @@ class Asker:
             return Move(thought=f"Delegate: {clip(text, 80)}", calls=[(tool, self._arguments(tool, text))])
         trail = [f"{clip(_asked(o), 90)} -> {value_in(o.text) or 'no value'}" for o in self.done]
         if self.seen.outputs and self.seen.outputs[-1].name == "answer":
-            final = in_form(phrase(value, self.traits, person=_is_person(self.question)), self.seen.get("answer_format"))
-            return Move(thought="Every hop is known.", final=final if value is not None else in_form("unknown", self.seen.get("answer_format")))
+            final = in_form(
+                phrase(value, self.traits, person=_is_person(self.question)), self.seen.get("answer_format")
+            )
+            return Move(
+                thought="Every hop is known.",
+                final=final if value is not None else in_form("unknown", self.seen.get("answer_format")),
+            )
         closing = self._closing(value, trail)
         return Move(thought="Every hop is known.", final=closing)
 
@@ -218,7 +235,9 @@ def sub_question(question: Question, position: int, value: str | None) -> str:
     if value is None:
         return f"{_opening(chunk.source)} {_without_wh(chunk.source)}?"
     text = chunk.source
-    if match := re.match(r"(when|where|how \w+|(?:in )?what year|which \w+) ?(was|were|is|did|does|has)?\s*(.*)$", text, re.IGNORECASE):
+    if match := re.match(
+        r"(when|where|how \w+|(?:in )?what year|which \w+) ?(was|were|is|did|does|has)?\s*(.*)$", text, re.IGNORECASE
+    ):
         rest = match[3].strip()
         lead = match[1][0].upper() + match[1][1:]
         lead = f"In {lead[0].lower()}{lead[1:]}" if lead.lower() == "what year" else lead
@@ -226,7 +245,16 @@ def sub_question(question: Question, position: int, value: str | None) -> str:
             return f"{lead} {match[2] or 'is'} {value}?"
         if _PREPOSED.search(rest):
             return f"{lead} {match[2] or ''} {rest} {value}?".replace("  ", " ")
-        if rest.split()[0] in ("born", "founded", "opened", "published", "released", "built", "established", "educated"):
+        if rest.split()[0] in (
+            "born",
+            "founded",
+            "opened",
+            "published",
+            "released",
+            "built",
+            "established",
+            "educated",
+        ):
             return f"{lead} was {value} {rest}?"
         return f"{lead} {match[2] or 'is'} the {rest} of {value}?"
     if match := _RELATIVE.search(text):
@@ -274,7 +302,11 @@ def review(seen: Seen, traits: Traits) -> Any:
     messages = read_messages(seen.get("context"))
     best = best_message(messages, traits)
     if best is None or best.value is None:
-        return write_plan(seen) if not any(m.value for m in messages) else report_in_form(seen, "No value is supported.", None, [], [])
+        return (
+            write_plan(seen)
+            if not any(m.value for m in messages)
+            else report_in_form(seen, "No value is supported.", None, [], [])
+        )
     evidence = [clip(best.text, 300)] if "evidence" in traits else []
     return report_in_form(seen, f"Value: {best.value}.", best.value, evidence, [])
 
@@ -330,7 +362,9 @@ def peer_answer(seen: Seen, traits: Traits) -> str | None:
     if "compare" in traits:
         pool = [m for m in messages if m.value]
         counts = Counter(_key(m.value) for m in pool)
-        best = max(enumerate(pool), key=lambda item: (counts[_key(item[1].value)], item[1] is own, item[1].evidence, -item[0]))
+        best = max(
+            enumerate(pool), key=lambda item: (counts[_key(item[1].value)], item[1] is own, item[1].evidence, -item[0])
+        )
         return best[1].value
     if others and traits.slips("compare", 0.5):
         return others[0].value  # follows the first voice heard

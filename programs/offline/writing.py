@@ -11,7 +11,7 @@ from programs.offline.dates import in_words, iso
 from programs.offline.observations import render
 from programs.offline.request import OutputField, Seen
 from programs.offline.traits import Traits
-from programs.offline.words import chance, tokens
+from programs.offline.words import chance
 
 _PERSON = re.compile(r"^[A-ZÀ-ÞÅÄÖŠŽÇ][\w.'’-]*(?: [\w.'’-]+){0,4} [A-ZÀ-ÞÅÄÖŠŽÇ][\w'’-]+$")
 _FRAMES = (
@@ -61,10 +61,9 @@ def in_form(text: str, form: str) -> str:
 def bare_value(text: str) -> str:
     """The value inside a written answer: without tags, labels and the frames above."""
     text = text.strip()
-    if match := re.findall(r"[<(]answer[>)](.*?)(?:[<(]/answer[>)]|$)", text, re.IGNORECASE | re.DOTALL):
-        text = match[-1].strip()
-    elif match := re.findall(r"^\W*(?:final )?answer\W*:\s*(.+)$", text, re.IGNORECASE | re.MULTILINE):
-        text = match[-1].strip()
+    tagged = re.findall(r"[<(]answer[>)](.*?)(?:[<(]/answer[>)]|$)", text, re.IGNORECASE | re.DOTALL)
+    marked = tagged or re.findall(r"^\W*(?:final )?answer\W*:\s*(.+)$", text, re.IGNORECASE | re.MULTILINE)
+    text = marked[-1].strip() if marked else text
     for frame in _FRAMES:
         before, after = frame.split("{}")
         if text.startswith(before) and text.endswith(after):
@@ -132,8 +131,3 @@ def short(text: str, words: int = 12) -> str:
     """The first words of a text, for thoughts."""
     parts = text.split()
     return " ".join(parts[:words]) + (" ..." if len(parts) > words else "")
-
-
-def looks_like_answer(text: str) -> bool:
-    """A short text without sentence structure."""
-    return 0 < len(tokens(text)) <= 8

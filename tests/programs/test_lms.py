@@ -217,7 +217,7 @@ def test_the_key_comes_from_the_environment_and_own_servers_need_none(servers, m
     monkeypatch.setenv("HOSTED_VLLM_API_KEY", "sk-vllm")
     ask(build_lm("hosted_vllm/m", api_base=servers[0].url, cache=False))
     sent = [headers.get("authorization") or headers.get("Authorization") for headers in servers[0].headers]
-    assert sent == ["Bearer none", "Bearer sk-from-env", "Bearer sk-vllm"]
+    assert sent == [None, "Bearer sk-from-env", "Bearer sk-vllm"]
 
 
 def test_neither_key_nor_address_shows_in_the_saved_state_or_history(servers, monkeypatch):
