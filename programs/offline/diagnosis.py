@@ -139,7 +139,7 @@ def _of_steps(trajectory: str, inputs: dict[str, Any], so_far: Counter[str]) -> 
         o for position, o in enumerate(done) if o.error and not any(n.tool == o.tool for n in done[position + 1 :])
     ]
     if failed:
-        found["retry"] += 1
+        found["retry"] += 2
     if done and any(n.startswith("ask_") for n in offered) and len(done) == 1:
         found["delegate"] += 2
     return found

@@ -121,7 +121,8 @@ def propose(seen: Seen, base: str) -> Proposal:
     key = f"{seen.text}\x1f{seen.seed}"
     if missing:
         count = 2 if len(missing) > 1 and chance("two", key) < 0.5 else 1
-        first = int(chance("which", key) * min(2, len(missing)))
+        level = sum(needs[k] >= 0.7 * needs[missing[0]] for k in missing)  # signs of about equal weight
+        first = int(chance("which", key) * min(2, level))
         chosen = (missing[first:] + missing[:first])[:count]
         kept = _without_harmful(base)
         return Proposal(_joined(kept, [TABLE[k].wording for k in chosen]), ", ".join(chosen))

@@ -69,7 +69,7 @@ def test_a_greeting_is_answered():
 def test_markers_inside_a_value_are_no_fields():
     system = (
         "Your input fields are:\n1. `question` (str): q\n2. `trajectory` (str): t\nYour output fields are:\n"
-        "1. `thought` (str): x\n2. `answer` (str): y\nAll interactions will be structured in the following way\n"
+        "1. `thought` (str): x\n2. `answer` (str): y\nAll interactions will be structured in this way\n"
         "[[ ## completed ## ]]\nIn adhering to this structure, your objective is: \n        Do it."
     )
     text = (
@@ -124,7 +124,8 @@ def test_the_seed_matters_only_when_the_request_samples():
         config = Config(seed=seed, temperature=temperature)
         system = (
             "Your input fields are:\n1. `question` (str): q\n2. `answer_format` (str): f\n3. `reports` (str): r\n"
-            "Your output fields are:\n1. `reasoning` (str): x\n2. `answer` (str): y\nAll interactions will be structured\n"
+            "Your output fields are:\n1. `reasoning` (str): x\n2. `answer` (str): y\n"
+            "All interactions will be structured\n"
             "[[ ## completed ## ]]\nIn adhering to this structure, your objective is: \n        Answer."
         )
         text = "[[ ## question ## ]]\nWhich?\n\n[[ ## answer_format ## ]]\na\n\n[[ ## reports ## ]]\nValue: Brod."
@@ -150,12 +151,11 @@ _VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
-_WORDS = st.sampled_from(
+_VOCABULARY = (
     "What is the father of Ada Kent ' 's \" which year when born and or 12 1,5 ? -> step 1: f({}) [[ ## answer ## ]] "
-    "note: final call: === from x === Value: <answer> Answer: \n \u00e9 \ud83d\ude00 , . ( ) ask_worker error".split(
-        " "
-    )
+    "note: final call: === from x === Value: <answer> Answer: \n é \U0001f600 , . ( ) ask_worker error"
 )
+_WORDS = st.sampled_from(_VOCABULARY.split(" "))
 _TEXTS = st.lists(_WORDS, max_size=25).map(" ".join) | st.text(max_size=60)
 
 
@@ -165,7 +165,8 @@ def test_no_request_breaks_it(question, trajectory, context, instruction, schema
     fields = ["question", "context", "answer_format", "tools", "trajectory"]
     listed = "\n".join(f"{n}. `{name}` (str): x" for n, name in enumerate(fields, 1))
     system = (
-        f"Your input fields are:\n{listed}\nYour output fields are:\n1. `thought` (str): a\n2. `tool_calls` (ToolCalls): b\n"
+        f"Your input fields are:\n{listed}\n"
+        "Your output fields are:\n1. `thought` (str): a\n2. `tool_calls` (ToolCalls): b\n"
         "3. `answer` (str | None): c\nAll interactions will be structured in the following way\n[[ ## completed ## ]]\n"
         f"In adhering to this structure, your objective is: \n        {instruction}"
     )
