@@ -164,8 +164,10 @@ def misaligned(samples: Sequence[Sample]) -> list[Sample]:
 
 def remember(buffer: list[Sample], new: Sequence[Sample]) -> None:
     """Put new samples in front, one per example, and keep the first few."""
-    unique = {s.row.id: s for s in reversed([*new[:CASES], *buffer])}
-    buffer[:] = list(unique.values())[::-1][:CASES]
+    unique: dict[str, Sample] = {}
+    for sample in (*new[:CASES], *buffer):
+        unique.setdefault(sample.row.id, sample)
+    buffer[:] = list(unique.values())[:CASES]
 
 
 def case_text(sample: Sample, reader: str) -> str:

@@ -47,6 +47,7 @@ class Method(Teleprompter):
 
     name: ClassVar[str] = ""
     needs_optimizer_model: ClassVar[bool] = True
+    changes_programs: ClassVar[bool] = True
 
     def __init__(
         self,

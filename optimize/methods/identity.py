@@ -14,6 +14,7 @@ class Identity(Method):
 
     name: ClassVar[str] = "identity"
     needs_optimizer_model: ClassVar[bool] = False
+    changes_programs: ClassVar[bool] = False
 
     def minimum_budget(self, context: SearchContext) -> int:
         return 1

@@ -271,7 +271,7 @@ def test_an_output_that_cannot_be_read_is_worth_nothing():
 
 
 def test_without_edges_no_handoff_is_judged():
-    _, stats, engine, _ = search(edge_power=0, budget=120)
+    _, _stats, engine, _ = search(edge_power=0, budget=120)
     assert not any(f == "scores" for f, _ in engine.asked)
     _, _stats, engine, _ = search(edge_power=0.5, budget=120)
     assert any(f == "scores" for f, _ in engine.asked)
