@@ -233,6 +233,7 @@ def _build_trace(
         "last_tool_result": outcome.last_tool_result,
         "agents": plain(outcome.fields.get("trajectory") or []),
         "reports": plain(outcome.fields.get("reports") or []),
+        "votes": plain(outcome.fields.get("votes") or []),
         "calls": plain(recorded["calls"]),
         "tools": plain(recorded["tools"]),
         "texts": recorded["texts"],

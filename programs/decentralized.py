@@ -14,7 +14,7 @@ from programs.role_graph import RoleGraph, appearance
 from programs.signatures import acting_signature
 from programs.team import Session, Team
 from programs.tool_loop import LoopResult
-from programs.voting import note_clones, vote
+from programs.voting import ballot, note_clones, vote
 
 
 class Decentralized(Team):
@@ -60,11 +60,12 @@ class Decentralized(Team):
                     [partial(self._peer, session, index, round, messages) for index in range(self.team_size)]
                 )
                 session.add(*peers)
-            winner = vote([peer.answer for peer in peers], session.form.vote_key).winner
+            result = vote([peer.answer for peer in peers], session.form.vote_key)
             return session.prediction(
-                None if winner is None else peers[winner],
+                None if result.winner is None else peers[result.winner],
                 reports=summarise(handoffs, self.communication),
                 tool_result=True,
+                votes=ballot(peers, result),
             )
 
     def _peer(self, session: Session, index: int, round: int, messages: list[Handoff]) -> LoopResult:

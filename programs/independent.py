@@ -11,7 +11,7 @@ from programs.parallel import run_side_by_side
 from programs.role_graph import RoleGraph
 from programs.signatures import acting_signature
 from programs.team import Team
-from programs.voting import note_clones, vote
+from programs.voting import ballot, note_clones, vote
 
 
 class Independent(Team):
@@ -36,8 +36,9 @@ class Independent(Team):
             note_clones(self.name, self.team_size)
             agents = run_side_by_side([partial(session.run_agent, "solver", index=i) for i in range(self.team_size)])
             session.add(*agents)
-            winner = vote([agent.answer for agent in agents], session.form.vote_key).winner
-            return session.prediction(None if winner is None else agents[winner], tool_result=True)
+            result = vote([agent.answer for agent in agents], session.form.vote_key)
+            winner = None if result.winner is None else agents[result.winner]
+            return session.prediction(winner, tool_result=True, votes=ballot(agents, result))
 
     def role_graph(self) -> RoleGraph:
         return RoleGraph(("solver",), counts={"solver": self.team_size})

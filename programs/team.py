@@ -203,11 +203,12 @@ class Session:
         self.agents.extend(results)
 
     def prediction(
-        self, winner: LoopResult | None, *, reports: Any = None, tool_result: bool = False
+        self, winner: LoopResult | None, *, reports: Any = None, tool_result: bool = False, votes: Any = None
     ) -> dspy.Prediction:
         """The program's prediction; `winner` is the agent whose final message is the answer.
 
         `tool_result`: the winner called dataset tools itself, so its last tool result is scored beside its message.
+        `votes`: how the winner was found, where there was a vote (`voting.ballot`).
         """
         agents = self.agents
         answer = winner.answer if winner is not None else None
@@ -219,6 +220,7 @@ class Session:
             last_tool_result=winner.last_tool_result if winner and tool_result else "",
             trajectory=[result.record() for result in agents],
             reports=reports if reports is not None else {},
+            votes=votes,
             n_lm_calls=sum(result.n_lm_calls for result in agents),
             n_tool_calls=sum(result.n_tool_calls for result in agents),
             n_delegations=sum(result.n_delegations for result in agents),

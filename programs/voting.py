@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import dspy
 
@@ -15,11 +16,13 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Vote:
     """Outcome of a vote. `winner`: index of the agent whose own answer is submitted, None when nobody answered;
-    `key`: the winning vote key; `counts`: votes per key in the order of first appearance."""
+    `key`: the winning vote key; `counts`: votes per key in the order of first appearance; `keys`: what each agent
+    voted for, None for an agent that had no vote."""
 
     winner: int | None
     key: str | None = None
     counts: dict[str, int] = field(default_factory=dict)
+    keys: tuple[str | None, ...] = ()
 
 
 def vote(answers: Sequence[str | None], vote_key: Callable[[str], str]) -> Vote:
@@ -33,10 +36,24 @@ def vote(answers: Sequence[str | None], vote_key: Callable[[str], str]) -> Vote:
     counts: dict[str, int] = {}
     for key in cast:
         counts[key] = counts.get(key, 0) + 1
+    voted = tuple(key if key in counts else None for key in keys)
     if not counts:
-        return Vote(None)
+        return Vote(None, keys=voted)
     winner = max(counts, key=counts.__getitem__)  # the first of equals: dicts keep the order of first appearance
-    return Vote(keys.index(winner), winner, counts)
+    return Vote(keys.index(winner), winner, counts, voted)
+
+
+def ballot(agents: Sequence[Any], result: Vote) -> list[dict[str, Any]]:
+    """A vote as plain data, one entry per agent: `agent` (role, index, round), `answer`, `key`, `won`."""
+    return [
+        {
+            "agent": {"role": agent.role, "index": agent.index, "round": agent.round},
+            "answer": None if agent.answer is None else str(agent.answer),
+            "key": key,
+            "won": index == result.winner,
+        }
+        for index, (agent, key) in enumerate(zip(agents, result.keys, strict=True))
+    ]
 
 
 def _key(answer: str, vote_key: Callable[[str], str]) -> str:

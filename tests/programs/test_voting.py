@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from programs.voting import vote
+from programs.loop_result import LoopResult
+from programs.voting import ballot, vote
 
 
 def key(text):
@@ -41,3 +42,15 @@ def test_one_vote_per_agent_and_counts_in_order_of_appearance():
 
 def test_a_key_function_that_returns_nothing_means_blank():
     assert vote(["a", "b"], lambda text: None if text == "a" else text).winner == 1
+
+
+def test_a_ballot_tells_who_voted_for_what_and_whose_answer_won():
+    agents = [LoopResult("solver", i, answer=answer) for i, answer in enumerate(["Rome", "oslo", None, "Oslo"])]
+    result = vote([agent.answer for agent in agents], str.casefold)
+    votes = ballot(agents, result)
+    assert [(v["agent"]["index"], v["answer"], v["key"], v["won"]) for v in votes] == [
+        (0, "Rome", "rome", False),
+        (1, "oslo", "oslo", True),
+        (2, None, None, False),
+        (3, "Oslo", "oslo", False),
+    ]
