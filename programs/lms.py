@@ -14,7 +14,6 @@ litellm; DSPy loads litellm when a model's provider is not one of its bundled cl
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 OFFLINE = "offline"
 DEFAULT_TIMEOUT = 120.0  # seconds a request may stay silent
 DEFAULT_RETRIES = 4  # extra attempts after a rate limit, timeout, 5xx or broken connection
-# litellm's address of these has no path, the bundled client's ends in /v1
-_BARE_ADDRESS_PREFIXES = ("ollama", "ollama_chat", "anthropic")
 
 
 def __getattr__(name: str) -> Any:
@@ -75,7 +72,7 @@ def build_lm(
             OFFLINE, engine=OfflineEngine(), cache=False, function_calling=function_calling, **decoding, **kwargs
         )
     if api_base:
-        kwargs["api_base"] = _server_address(model, api_base)
+        kwargs["api_base"] = _checked_address(model, api_base)
     try:
         lm = TeamLM(
             model,
@@ -88,43 +85,32 @@ def build_lm(
         )
     except (ValueError, dspy.LMError) as error:
         raise ConfigurationError(f"model {model!r}: {_first_line(error)}") from None
-    provider = _provider(lm)
-    if provider is not None and "api_key" not in lm.kwargs:
-        key = _server_key(model, provider, bool(api_base))
-        if key:
-            lm.kwargs["api_key"] = key
+    _check_provider(lm)
     return lm
 
 
-def _server_address(model: str, api_base: str) -> str:
+def _checked_address(model: str, api_base: str) -> str:
     from urllib.parse import urlsplit
 
-    parts = urlsplit(api_base)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    from programs.chat_route import server_address
+
+    try:
+        parts = urlsplit(api_base)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
         raise ConfigurationError(f"--api-base must be an http(s) address, got {api_base!r}")
-    bare = model.split("/", 1)[0] in _BARE_ADDRESS_PREFIXES and parts.path in ("", "/")
-    return api_base.rstrip("/") + ("/v1" if bare else "")
+    return server_address(model, api_base)
 
 
-def _server_key(model: str, provider: Any, own_server: bool) -> str | None:
-    """A key the bundled client does not find by itself; None when it does, or when there is none."""
-    if provider.placeholder_key:  # a local server's dialect (vLLM, Ollama): no key, unless the user set one
-        return os.environ.get(f"{model.split('/', 1)[0].upper()}_API_KEY")
-    if own_server and not any(os.environ.get(name) for name in provider.env_keys):
-        return "none"  # own servers ask for no key, the client insists on one
-    return None
-
-
-def _provider(lm: TeamLM) -> Any:
-    """The bundled client's definition of the model's provider, None when litellm has to serve it.
-
-    Refuses a name that no client knows now, in one line, instead of at the first question.
-    """
-    from dspy._vendor.lm15.registry import lookup
+def _check_provider(lm: TeamLM) -> None:
+    """Refuse a name that no client knows now, in one line, instead of at the first question."""
     from dspy.clients.capabilities import resolve
 
     try:
-        return lookup(resolve(lm).provider)
+        resolve(lm)
+        return
     except Exception as error:
         reason = _first_line(error)
     prefix, slash, _ = lm.model.partition("/")
@@ -138,7 +124,7 @@ def _provider(lm: TeamLM) -> Any:
             hint = "`pip install litellm` adds more providers"
             raise ConfigurationError(f"model {lm.model!r}: {reason}; {hint}") from None
         if prefix in known:
-            return None
+            return
     raise ConfigurationError(
         f"unknown model {lm.model!r}: use PROVIDER/NAME such as openai/gpt-4o-mini, anthropic/..., ollama_chat/..., "
         "hosted_vllm/... (own server: openai/NAME with --api-base URL), or offline for the embedded engine"

@@ -1,23 +1,44 @@
-"""`TeamLM`: a stock `dspy.LM` that accounts for every call and keys its response cache by endpoint."""
+"""`TeamLM`: a `dspy.LM` that accounts for every call, keys its cache by endpoint, and never waits for ever."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import copy
 import json
 import os
+import queue
+import threading
 import time
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, TypeVar
 
 import dspy
 from dspy.clients.backend_selection import CLIENT_KEYS
-from dspy.clients.call_result import CallResult
+from dspy.clients.call_result import CallResult, attributes
 from dspy.clients.execution import PreparedCall, aexecute, execute, finalize, prepare
 from dspy.utils.callback import with_callbacks
+from dspy.utils.exceptions import LMTimeoutError
+
+from programs.chat_api import Completion, Endpoint
+from programs.chat_route import environment_address, find_endpoint
+from programs.retrying import Limiter, RetryPolicy, call_with_retries
 
 OFFLINE_LABEL = "offline (embedded rule-based engine, not a language model)"
-_CACHE_FORMAT = "hopteam-lm-1"
+DEFAULT_TIMEOUT = 120.0  # seconds
+_CACHE_FORMAT = "hopteam-lm-2"
+Result = TypeVar("Result")
+
+
+@dataclass
+class _Answer:
+    """One call's result, with the usage of the call that was made (a cache hit keeps the original one)."""
+
+    result: CallResult
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    finish_reason: str | None = None
 
 
 class TeamLM(dspy.LM):
@@ -26,13 +47,28 @@ class TeamLM(dspy.LM):
     Reads three keys of `dspy.context`: `usage_meter` (an object with `record_call`, see `_report`), `agent`
     (`{"role", "index", "round"}`, whose call this is) and `call_record` (a dict that receives the last call's
     tokens, cost and finish reason). Without them it is an ordinary `dspy.LM`.
+
+    Models behind the chat completions API are called by our own client (`programs.chat_api`), the others by DSPy's;
+    both under one policy: `timeout` seconds for an attempt as a whole, `num_retries` extra attempts, and rate limits
+    honoured by all threads together (`programs.retrying`).
     """
 
-    def __init__(self, model: str, *, function_calling: bool | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        model: str,
+        *,
+        function_calling: bool | None = None,
+        first_pause: float = RetryPolicy.first_pause,
+        patience: float = RetryPolicy.patience,
+        **kwargs: Any,
+    ) -> None:
+        """`first_pause` and `patience`, in seconds: see `programs.retrying.RetryPolicy`; the rest: see `dspy.LM`."""
         # Before anything can import litellm: its start-up otherwise fetches a price list over the network.
         os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
         super().__init__(model, **kwargs)
         self.function_calling = function_calling
+        self.first_pause, self.patience = first_pause, patience
+        self._limiter = Limiter()
 
     @property
     def embedded(self) -> bool:
@@ -56,34 +92,122 @@ class TeamLM(dspy.LM):
     @property
     def endpoint(self) -> str:
         """The address requests go to as far as it is configured: argument, then environment, else ""."""
-        prefix = self.model.split("/", 1)[0].upper()
         explicit = self.kwargs.get("api_base") or self.kwargs.get("base_url")
-        return str(explicit or os.environ.get(f"{prefix}_API_BASE") or os.environ.get(f"{prefix}_BASE_URL") or "")
+        return str(explicit) if explicit else environment_address(self.model)
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """When a failed call is tried again."""
+        return RetryPolicy(self.num_retries, self.patience, self.first_pause)
+
+    # -- calls -----------------------------------------------------------------------------------
 
     @with_callbacks
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         call = prepare(self, prompt, messages, kwargs)
         started = time.perf_counter()
-        result, usage = self._cached_result(call)
-        if result is None:
-            result = execute(self, replace(call, cache=False))
-            usage = dict(result.usage)
-            self._store_result(call, result)
-        return self._finish(call, result, usage, time.perf_counter() - started)
+        return self._finish(call, self._answer(call), time.perf_counter() - started)
 
     @with_callbacks
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         call = await asyncio.to_thread(prepare, self, prompt, messages, kwargs, asynchronous=True)
         started = time.perf_counter()
-        result, usage = await asyncio.to_thread(self._cached_result, call)
-        if result is None:
-            result = await aexecute(self, replace(call, cache=False))
-            usage = dict(result.usage)
-            await asyncio.to_thread(self._store_result, call, result)
-        return self._finish(call, result, usage, time.perf_counter() - started)
+        if self._route(call) is not None:
+            answer = await asyncio.to_thread(self._answer, call)
+        else:
+            hit = await asyncio.to_thread(self._cached_result, call)
+            if hit is not None:
+                answer = hit
+            else:
+                result = await aexecute(self, self._for_dspy(call))
+                await asyncio.to_thread(self._store_result, call, result)
+                answer = _dspy_answer(result)
+        return self._finish(call, answer, time.perf_counter() - started)
+
+    def _answer(self, call: PreparedCall) -> _Answer:
+        route = self._route(call)
+        if route is not None:
+            return self._answer_over_chat_api(call, *route)
+        hit = self._cached_result(call)
+        if hit is not None:
+            return hit
+        result = call_with_retries(lambda: self._attempt_of_dspy(call), self.retry_policy, self._limiter)
+        self._store_result(call, result)
+        return _dspy_answer(result)
 
     def _warn_zero_temp_rollout(self, temperature: float | None, rollout_id: Any) -> None:
         """Silent: every call of a team has its own `rollout_id`, at temperature 0 too, and that is intended."""
+
+    # -- our own client --------------------------------------------------------------------------
+
+    def _route(self, call: PreparedCall) -> tuple[Endpoint, str] | None:
+        """The endpoint and the provider of a call, None for one that DSPy's clients make."""
+        if call.request is not None or not isinstance(self._engine_spec, str):
+            return None
+        if dspy.settings.send_stream is not None or not isinstance(self._timeout(call), int | float):
+            return None
+        address = str(call.legacy.get("api_base") or call.legacy.get("base_url") or "") or self.endpoint
+        key = (None, "chat", address, self.model, self.model_type, self._engine_spec)
+        with self._engine_lock:
+            route = self._engine_store.get(key)
+            if route is None:
+                route = self._engine_store[key] = _Route(find_endpoint(self, address))
+        found = route.found
+        return found if found is not None and found[0].accepts(call.legacy) else None
+
+    def _answer_over_chat_api(self, call: PreparedCall, endpoint: Endpoint, provider: str) -> _Answer:
+        given = call.legacy
+        body = endpoint.body(given)
+        key = None
+        if call.cache:
+            address = given.get("api_base") or given.get("base_url") or self.endpoint
+            text = json.dumps(body, ensure_ascii=False, sort_keys=True, default=str)
+            key = {"format": _CACHE_FORMAT, "endpoint": address, "rollout_id": given.get("rollout_id"), "body": text}
+            hit = dspy.cache.get(key)
+            if isinstance(hit, str):
+                return _read_answer(hit)
+        headers = {**(given.get("headers") or {}), **(given.get("extra_headers") or {})}
+        timeout = float(self._timeout(call))
+        completion = call_with_retries(
+            lambda: endpoint.complete(body, timeout=timeout, headers=headers, key=given.get("api_key")),
+            self.retry_policy,
+            self._limiter,
+        )
+        cost = _price(completion, provider, endpoint.model)
+        raw = None if dspy.settings.disable_history else attributes(completion.payload)
+        result = CallResult(
+            outputs=[completion.output], usage=completion.usage, cost=cost, raw=raw, response_model=completion.model
+        )
+        if key is not None:
+            dspy.cache.put(key, _write_answer(completion, cost))
+        return _Answer(result, completion.usage, completion.finish_reason)
+
+    def _timeout(self, call: PreparedCall) -> Any:
+        timeout = call.legacy.get("timeout")
+        return DEFAULT_TIMEOUT if timeout is None else timeout
+
+    # -- DSPy's clients --------------------------------------------------------------------------
+
+    def _attempt_of_dspy(self, call: PreparedCall) -> CallResult:
+        """One attempt of DSPy's client for the model; a provider's is given up after `timeout` seconds."""
+        once = copy.copy(self)
+        once.num_retries = 0
+        call = self._for_dspy(call)
+        if not isinstance(self._engine_spec, str) or dspy.settings.send_stream is not None:
+            return execute(once, call)
+        timeout = self._timeout(call)
+        if not isinstance(timeout, int | float):  # an httpx.Timeout
+            return execute(once, call)
+        return _within(timeout, lambda: execute(once, call), self.model)
+
+    def _for_dspy(self, call: PreparedCall) -> PreparedCall:
+        """The call without DSPy's cache, and with a key where DSPy's client would not find or miss one."""
+        legacy = dict(call.legacy)
+        if isinstance(self._engine_spec, str) and call.request is None and not legacy.get("api_key"):
+            key = _server_key(self, bool(self.endpoint))
+            if key:
+                legacy["api_key"] = key
+        return replace(call, cache=False, legacy=legacy)
 
     def _cache_key(self, call: PreparedCall) -> dict[str, Any]:
         """What makes two calls equal: endpoint, engine, model, text, tools, decoding; never key or timeout."""
@@ -100,37 +224,44 @@ class TeamLM(dspy.LM):
         endpoint = call.legacy.get("api_base") or call.legacy.get("base_url") or self.endpoint
         return {"format": _CACHE_FORMAT, "endpoint": endpoint, "engine": engine, "type": self.model_type, **body}
 
-    def _cached_result(self, call: PreparedCall) -> tuple[CallResult | None, dict[str, Any]]:
+    def _cached_result(self, call: PreparedCall) -> _Answer | None:
         """The stored result and its original usage (DSPy itself clears the usage of a hit)."""
         if not call.cache:
-            return None, {}
+            return None
         text = dspy.cache.get(self._cache_key(call))
         if not isinstance(text, str):
-            return None, {}
+            return None
         record = json.loads(text)
-        return CallResult.load(record), record["usage"]
+        return _dspy_answer(CallResult.load(record), record["usage"])
 
     def _store_result(self, call: PreparedCall, result: CallResult) -> None:
         if call.cache:  # one JSON text: cheap to copy, readable by any later version, safe to unpickle
             dspy.cache.put(self._cache_key(call), json.dumps(result.dump(), default=str))
 
-    def _finish(self, call: PreparedCall, result: CallResult, usage: Mapping[str, Any], seconds: float) -> Any:
+    # -- accounts --------------------------------------------------------------------------------
+
+    def _finish(self, call: PreparedCall, answer: _Answer, seconds: float) -> Any:
+        result = answer.result
+        account = self._account(answer)
         record = dspy.settings.get("call_record")
         if isinstance(record, dict):  # the tool loop's view of this call: truncation, token and money limits
-            record.update(self._account(result, usage))
+            record.update(account)
         meter = dspy.settings.get("usage_meter")
         if meter is None:
             return finalize(self, call, result)
         if dspy.settings.usage_tracker is meter:  # also installed as DSPy's tracker, for models of other classes
-            with dspy.context(usage_tracker=None):
-                value = finalize(self, call, result)
+            if dspy.settings.disable_history and call.request is None:
+                value = result.outputs  # all that `finalize` would do
+            else:
+                with dspy.context(usage_tracker=None):
+                    value = finalize(self, call, result)
         else:
             value = finalize(self, call, result)
-        self._report(meter, call, result, usage, seconds)
+        self._report(meter, call, result, account, seconds)
         return value
 
     def _report(
-        self, meter: Any, call: PreparedCall, result: CallResult, usage: Mapping[str, Any], seconds: float
+        self, meter: Any, call: PreparedCall, result: CallResult, account: Mapping[str, Any], seconds: float
     ) -> None:
         """One `meter.record_call(...)`: tokens are the original ones on a hit, `cost` is None when unknown.
 
@@ -146,22 +277,47 @@ class TeamLM(dspy.LM):
                 "reply": outputs[0] if len(outputs) == 1 else outputs,
             }
         meter.record_call(
-            role=agent.get("role"),
-            index=agent.get("index"),
-            model=self.model,
-            seconds=seconds,
-            **self._account(result, usage),
-            **extra,
+            role=agent.get("role"), index=agent.get("index"), model=self.model, seconds=seconds, **account, **extra
         )
 
-    def _account(self, result: CallResult, usage: Mapping[str, Any]) -> dict[str, Any]:
+    def _account(self, answer: _Answer) -> dict[str, Any]:
         return {
-            "prompt_tokens": int(usage.get("prompt_tokens") or 0),
-            "completion_tokens": int(usage.get("completion_tokens") or 0),
-            "cached": result.cache_hit,
-            "cost": 0.0 if self.embedded else result.cost,
-            "finish_reason": _finish_reason(result),
+            "prompt_tokens": _count(answer.usage.get("prompt_tokens")),
+            "completion_tokens": _count(answer.usage.get("completion_tokens")),
+            "cached": answer.result.cache_hit,
+            "cost": 0.0 if self.embedded else answer.result.cost,
+            "finish_reason": answer.finish_reason,
         }
+
+
+@dataclass
+class _Route:
+    """A decision about an address, kept with the clients of the model."""
+
+    found: tuple[Endpoint, str] | None
+
+    def close(self) -> None:
+        if self.found is not None:
+            self.found[0].close()
+
+
+def _write_answer(completion: Completion, cost: float | None) -> str:
+    """A cache entry: one JSON text, cheap to copy, readable by any later version, safe to unpickle."""
+    record = {"output": completion.output, "usage": completion.usage, "cost": cost, "model": completion.model,
+              "finish_reason": completion.finish_reason}  # fmt: skip
+    return json.dumps(record, ensure_ascii=False)
+
+
+def _read_answer(text: str) -> _Answer:
+    record = json.loads(text)
+    result = CallResult(
+        outputs=[attributes(record["output"])], cost=record["cost"], response_model=record["model"], cache_hit=True
+    )
+    return _Answer(result, record["usage"], record["finish_reason"])
+
+
+def _dspy_answer(result: CallResult, usage: Mapping[str, Any] | None = None) -> _Answer:
+    return _Answer(result, dict(result.usage) if usage is None else usage, _finish_reason(result))
 
 
 def _finish_reason(result: CallResult) -> str | None:
@@ -174,3 +330,82 @@ def _finish_reason(result: CallResult) -> str | None:
     first = choices[0]
     reason = first.get("finish_reason") if isinstance(first, Mapping) else getattr(first, "finish_reason", None)
     return "tool_call" if reason in ("tool_calls", "function_call") else reason
+
+
+def _price(completion: Completion, provider: str, model: str) -> float | None:
+    """US dollars by DSPy's price list, None when the price or the usage is unknown."""
+    from dspy.clients.costs import estimate_cost
+    from dspy.lm15 import Message, Response, TextPart, Usage
+
+    usage = completion.usage
+    details = usage.get("prompt_tokens_details") or {}
+    thinking = usage.get("completion_tokens_details") or {}
+    if not (_known(provider, completion.model) or _known(provider, model)):
+        return None
+    counts = {
+        "input_tokens": usage.get("prompt_tokens"),
+        "output_tokens": usage.get("completion_tokens"),
+        "total_tokens": usage.get("total_tokens"),
+        "cache_read_tokens": details.get("cached_tokens"),
+        "reasoning_tokens": thinking.get("reasoning_tokens"),
+    }
+    if not all(value is None or (isinstance(value, int) and value >= 0) for value in counts.values()):
+        return None
+    tier = completion.payload.get("service_tier")
+    response = Response(
+        id=None, model=completion.model, message=Message.assistant([TextPart("x")]), finish_reason="stop",
+        usage=Usage(**counts), provider_data={"service_tier": tier} if tier else None,
+    )  # fmt: skip
+    cost, _ = estimate_cost(response, provider=provider, requested_model=model)
+    return cost
+
+
+@lru_cache(maxsize=1024)
+def _known(provider: str, model: str) -> bool:
+    """Whether the price list has the model; most servers' models are not in it."""
+    from dspy.clients.model_metadata import model_info
+
+    return bool(model_info(provider, model))
+
+
+def _server_key(lm: TeamLM, own_server: bool) -> str | None:
+    """A key that DSPy's client does not find by itself; None when it does, or when there is none."""
+    from dspy._vendor.lm15.registry import lookup
+    from dspy.clients.capabilities import resolve
+
+    try:
+        provider = lookup(resolve(lm).provider)
+    except Exception:  # litellm's providers read their own keys
+        return None
+    if provider is None:
+        return None
+    if provider.placeholder_key:  # a local server's dialect (vLLM, Ollama): no key, unless the user set one
+        return os.environ.get(f"{lm.model.split('/', 1)[0].upper()}_API_KEY")
+    if own_server and not any(os.environ.get(name) for name in provider.env_keys):
+        return "none"  # own servers ask for no key, the client insists on one
+    return None
+
+
+def _within(seconds: float, work: Callable[[], Result], model: str) -> Result:
+    """`work()` in a thread of its own, given up after `seconds`: other clients bound single waits, not the whole."""
+    box: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            box.put((context.run(work), None))
+        except BaseException as error:
+            box.put((None, error))
+
+    threading.Thread(target=run, name="hopteam-request", daemon=True).start()
+    try:
+        value, error = box.get(timeout=seconds)
+    except queue.Empty:
+        raise LMTimeoutError(f"no complete reply within {seconds:g} s", model=model) from None
+    if error is not None:
+        raise error
+    return value
+
+
+def _count(value: Any) -> int:
+    return int(value) if isinstance(value, int | float) else 0

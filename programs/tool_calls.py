@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dspy
+from dspy.utils.callback import with_callbacks
 
 from programs.arguments import check_arguments, cut
 from programs.errors import is_infrastructure
@@ -57,17 +58,19 @@ def execute_call(tools: ToolList, name: str, args: dict[str, Any], *, limit: int
 
 
 def _call(tool: dspy.Tool, args: dict[str, Any]) -> Any:
-    if has_simple_types(tool) and not tool_callbacks(tool):
-        result = tool.func(**args)
+    if has_simple_types(tool) and type(tool).__call__ is dspy.Tool.__call__:
+        # DSPy's callbacks cannot carry an argument of their own name
+        result = tool.func(**args) if "instance" in args else _call_checked(tool, **args)
     else:
         with dspy.context(allow_tool_async_sync_conversion=True):
             result = tool(**args)
     return _await(result) if asyncio.iscoroutine(result) else result
 
 
-def tool_callbacks(tool: dspy.Tool) -> bool:
-    """True when somebody listens to tool calls through DSPy's callbacks."""
-    return bool(dspy.settings.get("callbacks") or getattr(tool, "callbacks", None))
+@with_callbacks
+def _call_checked(instance: dspy.Tool, /, **kwargs: Any) -> Any:
+    """`tool(**kwargs)` for arguments that are checked already: DSPy checks schema and types anew on every call."""
+    return instance.func(**kwargs)
 
 
 def _await(coroutine: Any) -> Any:
