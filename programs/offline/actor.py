@@ -17,6 +17,7 @@ from programs.offline.traits import Traits
 from programs.offline.words import meaning, number_of
 from programs.offline.writing import short
 
+_LEAST = re.compile(r"\b(older|oldest|earlier|first|smaller|smallest|shorter|fewer|less|lower|least)\b", re.IGNORECASE)
 MAX_TRIES = 3  # calls of one planned step before the agent goes on without it
 
 
@@ -181,19 +182,20 @@ class ToolAgent:
             return None
         trail = tuple(o for _, _, o in found)
         text = self.question.text
+        keyed = [(number, name) for name, source, _ in found if (number := source.number) is not None]
+        ranked = sorted(keyed, key=lambda item: item[0])
+        by_age = any("age" in meaning(observation.tool) for observation in trail)
+        ages = re.search(r"\b(older|younger)\b", text, re.IGNORECASE) if by_age else None
+        least = ages[1].lower() == "younger" if ages else bool(_LEAST.search(text) and COMPARE.search(text))
         if re.match(r"(?:are|were|is|was|do|does|did|have|has)\b", text, re.IGNORECASE):
-            same = len({s.text.casefold() for _, s, _ in found}) == 1
+            if " than " in text and len(keyed) == 2:
+                first, second = keyed[0][0], keyed[1][0]
+                return Result("yes" if (first < second if least else first > second) else "no", True, trail)
+            same = len({source.text.casefold() for _, source, _ in found}) == 1
             return Result("yes" if same else "no", True, trail)
-        keyed = [(s.number, name) for name, s, _ in found]
-        if any(number is None for number, _ in keyed):
+        if len(keyed) < len(found):
             return None
-        least = bool(
-            re.search(
-                r"\b(older|oldest|earlier|first|smaller|smallest|shorter|fewer|less|lower|least)\b", text, re.IGNORECASE
-            )
-        )
-        pick = min if least and COMPARE.search(text) else max
-        return Result(pick(keyed)[1], True, trail)
+        return Result(ranked[0 if least else -1][1], True, trail)
 
     def _polish(self, source: Source) -> Any:
         """Last touches that the question asks for and no tool did: the case of letters, one part of an object."""

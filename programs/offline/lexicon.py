@@ -111,7 +111,7 @@ last final end ending trailing
 forename first-name given
 surname last-name
 name names named
-uppercase upper capitalize capital capitals
+uppercase upper capitalize
 lowercase lower
 concatenate concatenation concatenator concatenated join joined joining combine combined append
 alphabetical sort sorted sorter sorting order

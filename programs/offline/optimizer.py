@@ -30,8 +30,8 @@ _SCORE_OUT = re.compile(r"score|rating|quality|probability|reward", re.IGNORECAS
 _CHOICE_OUT = re.compile(r"choice|better|winner|prefer|verdict|decision|comparison", re.IGNORECASE)
 _BLAME_OUT = re.compile(r"blame|critique|criticism|fault", re.IGNORECASE)
 _LESSON_OUT = re.compile(r"lesson|reflection|insight|advice|rules?|bullets?", re.IGNORECASE)
-_EVIDENCE = re.compile(r"feedback|failure|example|trace|case|critic|blame|lesson|success|demo|side_info")
-_TEXT_OUT = re.compile(r"description|summary|observation|analysis|modification|rationale|reason", re.IGNORECASE)
+_EVIDENCE = re.compile(r"feedback|failure|example|trace|case|critic|blame|lesson|success|demo|side_info|runs|trouble")
+_TEXT_OUT = re.compile(r"description|summary|observation|analysis|modification|changes|rationale|reason", re.IGNORECASE)
 
 _POOLS = {
     "tools": ("chain", "use_tools", "retry"),
@@ -130,7 +130,8 @@ def propose(seen: Seen, base: str) -> Proposal:
 
 
 def _has_feedback(seen: Seen) -> bool:
-    return any(re.search(r"feedback|failure|blame|lesson|critic|trace|case|side_info", name) for name in seen.inputs)
+    signs = r"feedback|failure|blame|lesson|critic|trace|case|side_info|runs|trouble"
+    return any(re.search(signs, name) for name in seen.inputs)
 
 
 def _suits(key: str, base: str, seen: Seen) -> bool:

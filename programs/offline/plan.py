@@ -68,7 +68,7 @@ def make_plan(question: Question, tools: tuple[Tool, ...]) -> list[PlannedStep]:
     links = [_link_meaning(chunk) for chunk in question.chunks]
     rarity = {c: math.log(1 + len(tools) / sum(c in bag for bag in bags)) for bag in bags for c in bag}
     fits = [[_fit(bag, link, rarity) for link in links] for bag in bags]
-    order, aligned = _align(fits, len(links))
+    order, aligned = _align(fits, len(links), [not is_computation(tool) for tool in tools])
     few = len(links) == 1 or len(links) * 2 <= len(tools)
     fitting = [rank for rank, i in enumerate(order) if max(fits[i]) > 0.15 and not (few and _dominated(i, fits))]
     if not fitting:
@@ -101,8 +101,11 @@ def _fit(bag: dict[str, float], link: dict[str, float], rarity: dict[str, float]
     return sum(min(weight, link[concept] * 1.5) * rarity[concept] for concept, weight in bag.items() if concept in link)
 
 
-def _align(fits: list[list[float]], n_links: int) -> tuple[list[int], list[int]]:
-    """(order of tools, link of each tool). Listed order is kept when its best inner-to-outer alignment loses little."""
+def _align(fits: list[list[float]], n_links: int, lookups: list[bool]) -> tuple[list[int], list[int]]:
+    """(order of tools, link of each tool). Listed order is kept when its best inner-to-outer alignment loses little.
+
+    It is given up when the alignment would tear a lookup (`lookups`) away from the link that it clearly serves.
+    """
     n = len(fits)
     innermost = n_links - 1
     # dynamic programme: tools in listed order, links never move inward again
@@ -127,9 +130,10 @@ def _align(fits: list[list[float]], n_links: int) -> tuple[list[int], list[int]]
     free = [max((value, j) for j, value in enumerate(row))[1] for row in fits]
     listed_score = sum(fits[i][aligned[i]] for i in range(n))
     free_score = sum(fits[i][free[i]] for i in range(n))
-    if listed_score >= 0.72 * free_score:
+    lost = any(fits[i][free[i]] > 1.0 and fits[i][aligned[i]] < 0.2 * fits[i][free[i]] for i in range(n) if lookups[i])
+    if listed_score >= 0.72 * free_score and not lost:
         return list(range(n)), aligned
-    return sorted(range(n), key=lambda i: (-free[i], i)), free
+    return sorted(range(n), key=lambda i: (not lookups[i], -free[i], i)), free
 
 
 def _first_sentence(text: str) -> str:

@@ -77,6 +77,7 @@ _POSSESSED = re.compile(
     r"['’]s\s+((?:(?!['’]s\b)[^,?\x00]){1,60}?)(?=['’]s\b|\s+(?:" + _VERB_STOP + r")\b|[,?]|$|\s+in\s)"
 )
 _WRAPPER = re.compile(r",\s+((?:in|with|written|as|rounded|expressed|converted|given)\b[^,\x00]{3,60})$", re.IGNORECASE)
+_PREDICATE = re.compile(r"(?:is|are|was|were) (the .*\x00.*) (an? (?:[a-z]+ ){0,2}[a-z]+)$", re.IGNORECASE)
 _TAG = re.compile(r"^\[(\w+)\]\s*(.*)$", re.MULTILINE)
 _HOLE = re.compile(r"\x00(\d+)\x00")
 COMPARE = re.compile(
@@ -159,6 +160,8 @@ def unfold(text: str) -> Question:
     wrapper = ""
     if match := _WRAPPER.search(body):  # "..., written backwards": what is done last stands at the end
         body, wrapper = body[: match.start()], match[1]
+    elif match := _PREDICATE.match(body):  # "is the surname of X a palindrome": what is checked stands at the end
+        body, wrapper = match[1], match[2]
     parts = _parts(body)
     parts = [wrapper, *parts] if wrapper else parts
     chunks = []
@@ -212,7 +215,13 @@ def _parts(body: str) -> list[str]:
         body = body[match.end() :]
     hole = _HOLE.search(body)
     if not hole:
-        return [p.replace("\x01", " ") for p in [lead, *_left_parts(body)] if p.strip()]
+        verb = re.search(rf"\s+((?:{_AUX}\s+)?{_MAIN})$", body, re.IGNORECASE)  # "... the inventor of the engine born"
+        chain, tail = _left_parts(body[: verb.start()] if verb else body), verb[1] if verb else ""
+        if tail:
+            chain = _attach_lead(lead, tail, chain)
+        elif lead:
+            chain.insert(0, lead)
+        return [p.replace("\x01", " ") for p in chain if p.strip()]
     left, core, right = body[: hole.start()], hole.group(), body[hole.end() :]
     inner: list[str] = []
     # possessives right behind the name are the next links outward
@@ -295,5 +304,5 @@ def is_comparison(question: Question) -> bool:
     if len(names_in(text, join_weak=False)) < 2:
         return False
     if re.match(r"(?:are|were|is|was|do|does|did|have|has|had|can)\b", text, re.IGNORECASE):
-        return bool(re.search(r"\b(both|same|each|also|either|and)\b", text, re.IGNORECASE))
+        return bool(re.search(r"\b(both|same|each|also|either|and|than)\b", text, re.IGNORECASE))
     return bool(COMPARE.search(text)) and bool(re.search(r"\bor\b", text))

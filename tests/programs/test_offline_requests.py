@@ -185,3 +185,34 @@ def test_no_request_breaks_it(question, trajectory, context, instruction, schema
     assert OfflineEngine().complete(request).message == reply.message
     plain = Request(model="offline", messages=(Message.user(question or "x"),))
     assert OfflineEngine().complete(plain).message.parts
+
+
+def capital_of(country: str) -> str:
+    """Capital city of a country."""
+    return {"Holtland": "Alm"}[country]
+
+
+def birth_year(person: str) -> int:
+    """Birth year of a person."""
+    return {"Ada Kent": 1901, "Ole Brandt": 1874}[person]
+
+
+def mayor_of(town: str) -> str:
+    """Name of the mayor of a town."""
+    return {"Brod": "Ada Kent"}[town]
+
+
+@pytest.mark.parametrize(
+    ("question", "tools", "answer"),
+    [
+        ("What is the population of the capital of Holtland?", (population, capital_of), "5200"),
+        ("In which year was the mayor of Brod born?", (birth_year, mayor_of), "1901"),
+        ("Which is larger, Alm or Brod?", (population,), "Alm"),
+        ("Who is older, Ada Kent or Ole Brandt?", (birth_year,), "Ole Brandt"),
+        ("Has Brod more inhabitants than Alm?", (population,), "no"),
+    ],
+)
+@pytest.mark.parametrize("program", ["single", "centralized", "agent_as_tool"])
+def test_a_users_own_questions(program, question, tools, answer):
+    assert ask(build_program(program), question, tools, "a short answer").answer == answer
+    assert ask(build_program(program), question, tools[::-1], "a short answer").answer == answer
