@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from programs.lms import add_model_flags, lms_from_args
 from programs.options import add_program_flags, program_from_args, program_options
 
 RESULTS = Path("results")
+# flags that a suite decides itself, cell by cell
+OF_CELLS = ("program", "load", "dataset", "scenario", "team_size", "rounds", "communication", "only", "split_from_file")
+OF_CELLS += ("export",)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -42,6 +46,10 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument("--export", nargs="+", metavar=("csv|jsonl", "RUN"),
                        help="write the rows as rows.csv or rows.jsonl into the run folder: of this run, or of the "
                             "RUN folders named")  # fmt: skip
+    group.add_argument("--suite", metavar="NAME",
+                       help="run a published table, e.g. agent-as-tool: all its systems on all its datasets, each a "
+                            "run of its own; --data-file is then a folder with FOLDER/DATASET.jsonl or "
+                            "FOLDER/DATASET/ for every dataset")  # fmt: skip
     group.add_argument("--compare", nargs="+", metavar="RUN",
                        help="run nothing: show run folders over the same questions side by side")  # fmt: skip
     group.add_argument("--smoke-dataset", action="store_true",
@@ -74,56 +82,125 @@ def _job(args: argparse.Namespace) -> Any:
         return compare
     if args.export and len(args.export) > 1:
         return export
-    return run
+    return suite if args.suite else run
+
+
+@dataclass(frozen=True)
+class Job:
+    """One evaluation with everything that can be wrong found already: no model has been asked yet."""
+
+    args: argparse.Namespace
+    program: Any
+    task: Any
+    models: Any
+    facts: dict[str, Any]
+    config: dict[str, Any]
+
+    def run(self, folder: Path, max_usd: float | None) -> dict[str, Any]:
+        """Evaluate into `folder` for at most `max_usd`; the summary."""
+        import dspy
+
+        from metrics.evaluate import evaluate
+
+        args = self.args
+        with dspy.context(lm=self.models.lm):
+            return evaluate(
+                self.program,
+                self.task,
+                folder=folder,
+                threads=args.threads,
+                seed=args.seed,
+                decoding=self.models.decoding,
+                limits=replace(limits_from_args(args), max_usd=max_usd),
+                resume=args.resume,
+                overwrite=args.overwrite,
+                config=self.config,
+                facts=self.facts,
+                progress=progress_from_args(args),
+            )
+
+
+def prepare(args: argparse.Namespace, models: Any, program: Any, task: Any) -> Job:
+    """A job, with what its configuration states. Raises ConfigurationError."""
+    facts = describe_run(args, program, task, models)
+    return Job(args, program, task, models, facts, run_config(args, facts, task, models.decoding))
 
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate one program on one dataset."""
-    import dspy
-
     from metrics.console import summary_lines
-    from metrics.evaluate import evaluate
     from metrics.load import EXPORTS, export_run
     from metrics.run_config import default_folder
 
-    if args.resume and args.overwrite:
-        raise _mistake("--resume and --overwrite exclude each other")
+    _check_resume(args)
     if args.export and args.export[0] not in EXPORTS:
         raise _mistake(f"--export writes {' or '.join(EXPORTS)}, not {args.export[0]!r}")
     models = lms_from_args(args)
     program = _program(args, models.role_models)
-    task = task_from_args(args)
-    facts = describe_run(args, program, task, models)
-    config = run_config(args, facts, task, models.decoding)
-    folder = Path(args.out) if args.out else default_folder(RESULTS, config["settings"], resume=args.resume)
-    for notice in dataset_notices(args, task):
+    job = prepare(args, models, program, task_from_args(args))
+    folder = Path(args.out) if args.out else default_folder(RESULTS, job.config["settings"], resume=args.resume)
+    for notice in dataset_notices(args, job.task):
         print(notice, file=sys.stderr)
-    with dspy.context(lm=models.lm):
-        summary = evaluate(
-            program,
-            task,
-            folder=folder,
-            threads=args.threads,
-            seed=args.seed,
-            decoding=models.decoding,
-            limits=limits_from_args(args),
-            resume=args.resume,
-            overwrite=args.overwrite,
-            config=config,
-            facts=facts,
-            progress=progress_from_args(args),
-        )
+    summary = job.run(folder, args.max_usd)
     if args.export:
         export_run(folder, args.export[0])
-    path = folder / "summary.json"
-    if args.json:
-        print(path.read_text(encoding="utf-8"), end="")
-        print(path, file=sys.stderr)
-    else:
-        if not args.quiet:
-            print("\n".join(summary_lines(summary)))
-        print(path)
+    _show(args, folder / "summary.json", summary_lines(summary))
     return exit_status(summary, args.tolerate_errors)
+
+
+def suite(args: argparse.Namespace) -> int:
+    """`--suite NAME`: every cell of a published table as a run of its own, then the table beside the published one."""
+    from data.suites import load_suite
+    from metrics.run_config import default_folder
+    from metrics.suite import run_suite, suite_lines, suite_table, write_suite
+
+    _check_resume(args)
+    defaults = vars(build_parser().parse_args([]))
+    given = [f"--{name.replace('_', '-')}" for name in OF_CELLS if getattr(args, name) != defaults[name]]
+    if given:
+        raise _mistake(f"a suite chooses programs, datasets and rows itself: drop {', '.join(given)}")
+    chosen = load_suite(args.suite)
+    jobs = _suite_jobs(args, chosen)
+    settings = {key: job.config["settings"] for key, job in jobs.items()}
+    identity = {"dataset": "suites", "program": chosen.name, "model": args.model, "cells": settings}
+    root = Path(args.out) if args.out else default_folder(RESULTS, identity, resume=args.resume)
+    summaries = run_suite(
+        chosen,
+        root,
+        {key: job.run for key, job in jobs.items()},
+        max_usd=args.max_usd,
+        resume=args.resume,
+        overwrite=args.overwrite,
+        say=(lambda text: None) if args.quiet else (lambda text: print(text, file=sys.stderr)),
+    )
+    table = suite_table(chosen, root, summaries)
+    _show(args, write_suite(root, table), suite_lines(table))
+    statuses = {exit_status(summary, args.tolerate_errors) for summary in summaries.values()}
+    return 130 if 130 in statuses else int(statuses != {0} or len(summaries) < len(jobs))
+
+
+def _suite_jobs(args: argparse.Namespace, chosen: Any) -> dict[str, Job]:
+    """A job per cell, all made before any model is asked; the datasets' notices are printed once each."""
+    from data.suites import suite_data_file
+
+    models = lms_from_args(args)
+    tasks: dict[tuple[str, str | None], Any] = {}
+    jobs: dict[str, Job] = {}
+    for cell in chosen.cells():
+        own = argparse.Namespace(**{**vars(args), **cell.system.options})
+        own.program, own.dataset = cell.system.program, cell.dataset
+        own.data_file = suite_data_file(args.data_file, cell.dataset) if args.data_file else None
+        if (own.dataset, own.scenario) not in tasks:
+            tasks[own.dataset, own.scenario] = task_from_args(own)
+            for notice in dataset_notices(own, tasks[own.dataset, own.scenario]) if own.scenario is None else ():
+                print(notice, file=sys.stderr)
+        roles = {role: lm for role, lm in models.role_models.items() if role in _program(own, {}).roles()}
+        program, own_models = _program(own, roles), replace(models, role_models=roles)
+        jobs[cell.key] = prepare(own, own_models, program, tasks[own.dataset, own.scenario])
+    used = {role for job in jobs.values() for role in job.models.role_models}
+    if unknown := sorted(models.role_models.keys() - used):
+        raise _mistake(f"--role-model: no system of {chosen.name} has a role {', '.join(unknown)}")
+    return jobs
 
 
 def exit_status(summary: Mapping[str, Any], tolerated: float | int) -> int:
@@ -232,6 +309,22 @@ def show_list(args: argparse.Namespace) -> int:
         for name, line in entries.items():
             print(f"  {name:24} {line}".rstrip())
     return 0
+
+
+def _show(args: argparse.Namespace, path: Path, lines: Sequence[str]) -> None:
+    """The outcome on stdout: a JSON file as it is, or lines for people, then the file's path."""
+    if args.json:
+        print(path.read_text(encoding="utf-8"), end="")
+        print(path, file=sys.stderr)
+        return
+    if not args.quiet:
+        print("\n".join(lines))
+    print(path)
+
+
+def _check_resume(args: argparse.Namespace) -> None:
+    if args.resume and args.overwrite:
+        raise _mistake("--resume and --overwrite exclude each other")
 
 
 def _program(args: argparse.Namespace, role_models: dict[str, Any]) -> Any:

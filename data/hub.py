@@ -57,20 +57,38 @@ def hub_rows(file: HubFile, columns: Sequence[str], *, dataset: str) -> list[Row
         ) from None
 
 
+def data_files(path: str) -> list[Path]:
+    """The files that a `--data-file` stands for: itself, or the .jsonl files of a folder in the order of their names.
+
+    Raises ConfigurationError when there is none.
+    """
+    place = Path(path).expanduser()
+    if place.is_dir():
+        files = sorted(file for file in place.glob("*.jsonl") if file.is_file())
+        if not files:
+            raise ConfigurationError(f"--data-file: the folder {path} holds no .jsonl file")
+        return files
+    if not place.is_file():
+        raise ConfigurationError(f"--data-file: there is no file {path}")
+    return [place]
+
+
 def file_rows(path: str, columns: Sequence[str], *, allow_empty: bool = False) -> list[Row]:
-    """The rows of a JSON-lines, JSON-list or parquet file, with the columns that are there of `columns`.
+    """The rows of a JSON-lines, JSON-list or parquet file (or of a folder of .jsonl files, one after the other),
+    with the columns that are there of `columns`.
 
     Raises ConfigurationError for a file that is missing, without rows or of another form, naming the line.
     """
-    file = Path(path).expanduser()
-    if not file.is_file():
-        raise ConfigurationError(f"--data-file: there is no file {path}")
-    if file.suffix == ".parquet":
-        return list(_parquet_rows(file, columns))
-    rows = list(_json_rows(file))
-    if not rows and not allow_empty:
-        raise ConfigurationError(f"{file.name} holds no rows")
-    return [{name: row[name] for name in columns if name in row} for row in rows]
+    rows: list[Row] = []
+    for file in data_files(path):
+        if file.suffix == ".parquet":
+            rows += _parquet_rows(file, columns)
+            continue
+        found = [{name: row[name] for name in columns if name in row} for row in _json_rows(file)]
+        if not found and not allow_empty:
+            raise ConfigurationError(f"{file.name} holds no rows")
+        rows += found
+    return rows
 
 
 def _parquet_rows(file: Path, columns: Sequence[str]) -> Iterable[Row]:

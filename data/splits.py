@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Generic, TypeVar
 
+from data.hub import data_files
 from metrics.errors import ConfigurationError
 
 Row = TypeVar("Row")
@@ -186,11 +187,12 @@ def ids_hash(ids: Sequence[RowId]) -> str:
 
 
 def file_hash(path: str) -> str:
-    """SHA-256 of a data file, as recorded in a run's configuration."""
+    """SHA-256 of a data file (of a folder: of its files, one after the other), as a run's configuration states it."""
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
+    for name in data_files(path):
+        with open(name, "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
     return digest.hexdigest()
 
 

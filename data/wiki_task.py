@@ -22,6 +22,7 @@ ANSWER_FORM = (
 )
 SHORT_ANSWER = AnswerFormat(text=ANSWER_FORM, extract=extract_answer, vote_key=vote_key)
 SCORING = "mas-promptbench"
+SCENARIOS = ("free", "mandatory", "direct")
 _MIN_PAGE_CHARS = 200
 
 
@@ -101,14 +102,16 @@ def load_wiki_task(
 ) -> WikiTask:
     """Choose the rows, make the tools over the Wikipedia source, and state both in the configuration.
 
-    `rows(data_file)` reads all rows and says where they come from. Raises ConfigurationError.
+    `rows(data_file)` reads all rows and says where they come from. With the scenario `direct` there are no tools and
+    no source is opened; `mandatory` is the program's business. Raises ConfigurationError.
     """
-    if scenario not in (None, "free"):
-        raise ConfigurationError(f"--scenario {scenario} is of ToolHop's tasks only: {name} has none")
+    scenario = scenario or "free"
+    if scenario not in SCENARIOS:
+        raise ConfigurationError(f"unknown scenario {scenario!r}: choose one of {', '.join(SCENARIOS)}")
     page_chars = _page_chars(tool_result_budget)
     spec = resolve_spec(wiki, default_wiki)
-    check_source(spec)
-    source = describe_source(spec)
+    if scenario != "direct":
+        check_source(spec)
     items, origin = rows(data_file)
     choice = choose_rows(
         items,
@@ -122,14 +125,15 @@ def load_wiki_task(
         limit=limit,
         source=data_file or f"the rows of {name}",
     )
-    tools = wikipedia_tools(spec, page_chars)
+    tools = [] if scenario == "direct" else wikipedia_tools(spec, page_chars)
     config = {
         "dataset": name,
-        "setting": setting,
+        "setting": "direct, no search" if scenario == "direct" else setting,
+        "scenario": scenario,
         **origin,
         **choice.config,
         "scoring": SCORING,
-        "wiki": source,
+        "wiki": describe_source(spec) if tools else None,
         "page_chars": page_chars,
         "answer_form": ANSWER_FORM,
     }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from metrics.errors import ConfigurationError
 from metrics.jsonio import dumps, lines, read_json, read_lines, write_atomic
 from metrics.run_folder import CONFIG, RESULTS, SUMMARY
+from metrics.usage import sum_money
 
 EXPORTS = ("csv", "jsonl")
 
@@ -41,6 +42,12 @@ def load_config(folder: str | Path) -> dict[str, Any]:
 def load_summary(folder: str | Path) -> dict[str, Any]:
     """summary.json of a run, `{}` when it is missing (a killed run) or unreadable."""
     return _optional(Path(folder) / SUMMARY)
+
+
+def spent_usd(folders: Iterable[str | Path]) -> float | None:
+    """What the runs in these folders were billed, also unfinished ones; None when a price is unknown."""
+    runs = [load_rows(folder) for folder in folders if (Path(folder) / RESULTS).is_file()]
+    return sum_money(row.get("usd_billed") for rows in runs for row in rows)
 
 
 def load_run(folder: str | Path) -> Any:

@@ -100,7 +100,7 @@ def load_splits_of(data_file):
 
 
 def test_options_of_other_tasks_and_missing_files_are_refused(data_file):
-    for options in ({"scenario": "mandatory"}, {"tool_result_budget": 10}, {"wiki": "corpus:/no/such"}):
+    for options in ({"scenario": "forced"}, {"tool_result_budget": 10}, {"wiki": "corpus:/no/such"}):
         with pytest.raises(ConfigurationError):
             load(data_file, **options)
     with pytest.raises(ConfigurationError, match="no file"):

@@ -64,6 +64,33 @@ def test_bamboogle_rows_with_one_or_several_golden_answers(tmp_path):
     assert task.score(task.examples[1], "", "May 11, 1800", "")["em"] == 1
 
 
+def test_a_folder_is_its_jsonl_files_one_after_the_other(tmp_path):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    with pytest.raises(ConfigurationError, match=r"holds no \.jsonl file"):
+        load("bamboogle", str(folder))
+    for name, row_id in (("b.jsonl", "2"), ("a.jsonl", "1"), ("notes.txt", "3")):
+        (folder / name).write_text(json.dumps({"id": row_id, "question": "q", "answer": "x"}) + "\n", "utf-8")
+    task = load("bamboogle", str(folder))
+    assert [example.id for example in task.examples] == ["1", "2"]
+    both = tmp_path / "both.jsonl"
+    both.write_bytes((folder / "a.jsonl").read_bytes() + (folder / "b.jsonl").read_bytes())
+    assert task.config["data_sha256"] == load("bamboogle", str(both)).config["data_sha256"]
+    (folder / "c.jsonl").write_text((folder / "a.jsonl").read_text("utf-8"), "utf-8")
+    with pytest.raises(ConfigurationError, match="1 ids more than once"):
+        load("bamboogle", str(folder))
+
+
+def test_the_scenario_direct_has_no_tools_and_opens_no_source(tmp_path):
+    file = write(tmp_path, {"id": "x", "question": "q", "answer": "a"})
+    offered = load("musique", file)
+    assert len(offered.examples[0].tools) == 2 and offered.config["scenario"] == "free"
+    assert load("musique", file, scenario="mandatory").config["scenario"] == "mandatory"
+    direct = load("musique", file, scenario="direct")
+    assert direct.examples[0].tools == [] and direct.config["wiki"] is None
+    assert direct.config["setting"] == "direct, no search"
+
+
 @pytest.mark.parametrize("row", [{"id": "x", "question": "q"}, {"id": "x", "question": "q", "golden_answers": "text"}])
 def test_rows_without_an_answer_are_refused(tmp_path, row):
     with pytest.raises(ConfigurationError):
