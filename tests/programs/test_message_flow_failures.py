@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 import time
 
 import dspy
 import pytest
 
 from programs import build_program
+from programs.centralized import WORKERS
 from programs.voting import _say_clones
 from tests.support.flow_engine import FlowEngine, reply
 from tests.support.flow_script import FORMATS, TeamScript, lookup, run
@@ -311,15 +313,26 @@ class TestSideBySide:
 
         assert len({result(seed) for seed in range(3)}) == 1
 
-    @pytest.mark.slow
-    @pytest.mark.parametrize(("name", "size", "factor"), [("independent", 8, 1.3), ("decentralized", 4, 2.5)])
-    def test_agents_of_a_round_take_the_time_of_one(self, name, size, factor):
-        def seconds(name, **options):
-            engine = FlowEngine(TeamScript(), delay=0.5)
-            program = build_program(name, **options)
-            start = time.monotonic()
-            with dspy.context(lm=engine.lm):
-                program(question="q", tools=[lookup])
-            return time.monotonic() - start
+    @pytest.mark.parametrize(
+        ("name", "size", "together"),
+        [
+            *(("independent", size, {"solver": size}) for size in (2, 4, 8, 10)),
+            *(("decentralized", size, {"debater": size}) for size in (2, 4, 8, 10)),
+            *(("centralized", size, dict.fromkeys(WORKERS[size], len(WORKERS[size]))) for size in (4, 8, 10)),
+        ],
+    )
+    def test_agents_of_a_round_and_delegations_of_a_turn_are_in_flight_together(self, name, size, together):
+        """No call of these roles returns before one of each agent is in flight: one after the other would never end."""
+        width = next(iter(together.values()))
+        gate = threading.Barrier(width, timeout=60)
 
-        assert seconds(name, team_size=size) <= factor * seconds("single")
+        def script(call):
+            if call.role in together:
+                gate.wait()
+            return base(call)
+
+        base = TeamScript(delegations=[list(WORKERS[size])] if name == "centralized" else [])
+        prediction, engine, _ = run(name, script, team_size=size)
+        assert prediction.answer.startswith("1815") and not gate.broken
+        rounds = 2 if name == "decentralized" else 1
+        assert sum(call.role in together for call in engine.calls) == width * rounds * L
