@@ -1,8 +1,9 @@
 """Language models: from a model string to a `dspy.LM` that accounts for every call.
 
 `build_lm("openai/gpt-4o-mini")`, `build_lm("hosted_vllm/qwen", api_base="http://127.0.0.1:8000/v1")`,
-`build_lm("offline")`. The result is a `TeamLM` (programs/team_lm.py): a stock `dspy.LM` plus three things.
+`build_lm("offline")`. The result is a `TeamLM` (programs/team_lm.py): a `dspy.LM` plus four things.
 
+* a request ends within its timeout whatever the server does, and rate limits slow all threads down together;
 * every call, cache hits included, is reported once to the rollout's usage meter (tokens, price, role);
 * the response cache's key names the endpoint, so that two servers with one model name never share answers;
 * native tool calling is not switched off in silence for a model name that DSPy's table lacks.
@@ -14,6 +15,7 @@ litellm; DSPy loads litellm when a model's provider is not one of its bundled cl
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
     from programs.team_lm import TeamLM
 
 OFFLINE = "offline"
-DEFAULT_TIMEOUT = 120.0  # seconds a request may stay silent
-DEFAULT_RETRIES = 4  # extra attempts after a rate limit, timeout, 5xx or broken connection
+DEFAULT_TIMEOUT = 120.0  # seconds of one request, from connecting to the last byte
+DEFAULT_RETRIES = 4  # extra attempts after a 5xx or a broken connection; one after a timeout
 
 
 def __getattr__(name: str) -> Any:
@@ -52,9 +54,10 @@ def build_lm(
     """A `TeamLM` for a litellm-style name (`openai/...`, `anthropic/...`, `ollama_chat/...`, `hosted_vllm/...`).
 
     `model="offline"` is the embedded rule-based engine (no network, no cache, no key). `api_base` is the address
-    of an OpenAI-compatible server, with its `/v1`; such a server may run without a key. `timeout` is in seconds
-    per silent wait, `num_retries` counts extra attempts. Further keywords go to `dspy.LM` (`extra_body`,
-    `reasoning_effort` ...). Raises `ConfigurationError` for a name that nothing here can route.
+    of an OpenAI-compatible server, with its `/v1`; such a server may run without a key. `timeout` is the time of one
+    request as a whole, in seconds; `num_retries` counts extra attempts (`programs.retrying`). Further keywords go to
+    `TeamLM` and `dspy.LM` (`extra_body`, `reasoning_effort` ...). Raises `ConfigurationError` for a name that nothing
+    here can route.
     """
     import dspy
 
@@ -157,6 +160,11 @@ def add_model_flags(parser: argparse.ArgumentParser, *, reflection: bool = False
     group.add_argument("--temperature", type=float, help="overrides the program's decoding")
     group.add_argument("--top-p", type=float, help="overrides the program's decoding")
     group.add_argument("--max-tokens", type=int, help="limit of one reply, in tokens")
+    group.add_argument("--request-timeout", type=float, default=DEFAULT_TIMEOUT, metavar="S",
+                       help="seconds of one whole model request; slow local models need more; default: "
+                            "120")  # fmt: skip
+    group.add_argument("--retries", type=int, default=DEFAULT_RETRIES, metavar="N",
+                       help="extra attempts after a server error or a broken connection; default: 4")  # fmt: skip
     if reflection:
         group.add_argument("--reflection-model", metavar="MODEL[@URL]",
                            help="model that proposes and judges prompts; default: --model")  # fmt: skip
@@ -171,6 +179,11 @@ def lms_from_args(args: argparse.Namespace) -> Models:
             raise ConfigurationError(f"--{flag} must be between {low} and {high}, got {value}")
     if max_tokens is not None and max_tokens < 1:
         raise ConfigurationError(f"--max-tokens must be at least 1, got {max_tokens}")
+    timeout, retries = args.request_timeout, args.retries
+    if not 0 < timeout < math.inf:
+        raise ConfigurationError(f"--request-timeout must be a positive number of seconds, got {timeout:g}")
+    if retries < 0:
+        raise ConfigurationError(f"--retries must be 0 or more, got {retries}")
     decoding = {
         name: value for name, value in (("temperature", args.temperature), ("top_p", args.top_p)) if value is not None
     }
@@ -180,7 +193,10 @@ def lms_from_args(args: argparse.Namespace) -> Models:
         model, url = _split_address(text)
         same_provider = model.split("/", 1)[0] == main.split("/", 1)[0]
         base = url or (api_base if same_provider else None)
-        return build_lm(model, api_base=base, max_tokens=max_tokens, function_calling=native, **sampling)
+        return build_lm(
+            model, api_base=base, max_tokens=max_tokens, function_calling=native, timeout=timeout, num_retries=retries,
+            **sampling,
+        )  # fmt: skip
 
     lm = build(main, **decoding)
     roles = {role: build(model, **decoding) for role, model in _role_models(args.role_model)}

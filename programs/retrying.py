@@ -52,6 +52,7 @@ class Limiter:
         self._lock = threading.Lock()
         self._open_at = 0.0  # monotonic seconds: nobody sends before
         self._gap = 0.0
+        self._slowed_at = 0.0
         self._jitter = random.Random(0)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Limiter:
@@ -73,13 +74,14 @@ class Limiter:
                 delay += self._gap * self._jitter.random()
             time.sleep(delay)
 
-    def limited(self, seconds: float) -> None:
-        """The server asked for `seconds` of rest."""
+    def limited(self, seconds: float, sent_at: float) -> None:
+        """The server asked for `seconds` of rest, in answer to a request sent at `sent_at` (monotonic seconds)."""
         with self._lock:
-            until = time.monotonic() + seconds
-            if until > self._open_at + self._gap:  # one 429 of a burst, not each of its 64, slows the pace down
-                self._gap = min(max(2 * self._gap, MIN_GAP), MAX_GAP)
-            self._open_at = max(self._open_at, until)
+            now = time.monotonic()
+            if sent_at > self._slowed_at:  # one 429 of a burst slows the pace down, not each of its 64
+                self._slowed_at = now
+                self._gap = min(max(2 * self._gap, MIN_GAP), max(seconds, MIN_GAP), MAX_GAP)
+            self._open_at = max(self._open_at, now + seconds)
 
     def succeeded(self) -> None:
         """A request got through."""
@@ -94,6 +96,7 @@ def call_with_retries(attempt: Callable[[], Result], policy: RetryPolicy, limite
     failures = timeouts = limits = 0
     while True:
         limiter.wait()
+        sent_at = time.monotonic()
         try:
             result = attempt()
         except LMError as error:
@@ -105,7 +108,7 @@ def call_with_retries(attempt: Callable[[], Result], policy: RetryPolicy, limite
                 pause = policy.pause(limits) if named is None else named
                 if not policy.retries or time.monotonic() - began + pause > policy.patience:
                     raise _tried(error, failures + limits, pause) from None
-                limiter.limited(pause)
+                limiter.limited(pause, sent_at)
                 continue
             failures += 1
             timeouts += isinstance(error, LMTimeoutError)

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import dspy
@@ -24,6 +23,7 @@ from dspy.utils.exceptions import LMTimeoutError
 
 from programs.chat_api import Completion, Endpoint
 from programs.chat_route import environment_address, find_endpoint
+from programs.pricing import price
 from programs.retrying import Limiter, RetryPolicy, call_with_retries
 
 OFFLINE_LABEL = "offline (embedded rule-based engine, not a language model)"
@@ -173,7 +173,10 @@ class TeamLM(dspy.LM):
             self.retry_policy,
             self._limiter,
         )
-        cost = _price(completion, provider, endpoint.model)
+        cost = price(
+            completion.usage, provider=provider, model=endpoint.model, served=completion.model,
+            tier=completion.payload.get("service_tier"),
+        )  # fmt: skip
         raw = None if dspy.settings.disable_history else attributes(completion.payload)
         result = CallResult(
             outputs=[completion.output], usage=completion.usage, cost=cost, raw=raw, response_model=completion.model
@@ -330,42 +333,6 @@ def _finish_reason(result: CallResult) -> str | None:
     first = choices[0]
     reason = first.get("finish_reason") if isinstance(first, Mapping) else getattr(first, "finish_reason", None)
     return "tool_call" if reason in ("tool_calls", "function_call") else reason
-
-
-def _price(completion: Completion, provider: str, model: str) -> float | None:
-    """US dollars by DSPy's price list, None when the price or the usage is unknown."""
-    from dspy.clients.costs import estimate_cost
-    from dspy.lm15 import Message, Response, TextPart, Usage
-
-    usage = completion.usage
-    details = usage.get("prompt_tokens_details") or {}
-    thinking = usage.get("completion_tokens_details") or {}
-    if not (_known(provider, completion.model) or _known(provider, model)):
-        return None
-    counts = {
-        "input_tokens": usage.get("prompt_tokens"),
-        "output_tokens": usage.get("completion_tokens"),
-        "total_tokens": usage.get("total_tokens"),
-        "cache_read_tokens": details.get("cached_tokens"),
-        "reasoning_tokens": thinking.get("reasoning_tokens"),
-    }
-    if not all(value is None or (isinstance(value, int) and value >= 0) for value in counts.values()):
-        return None
-    tier = completion.payload.get("service_tier")
-    response = Response(
-        id=None, model=completion.model, message=Message.assistant([TextPart("x")]), finish_reason="stop",
-        usage=Usage(**counts), provider_data={"service_tier": tier} if tier else None,
-    )  # fmt: skip
-    cost, _ = estimate_cost(response, provider=provider, requested_model=model)
-    return cost
-
-
-@lru_cache(maxsize=1024)
-def _known(provider: str, model: str) -> bool:
-    """Whether the price list has the model; most servers' models are not in it."""
-    from dspy.clients.model_metadata import model_info
-
-    return bool(model_info(provider, model))
 
 
 def _server_key(lm: TeamLM, own_server: bool) -> str | None:
