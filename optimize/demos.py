@@ -7,7 +7,7 @@ data: tool names instead of tools, no row of the dataset, only what the program 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from optimize.context import SearchContext
@@ -49,7 +49,7 @@ def demos_of(row: Row, rng: random.Random) -> dict[str, dict[str, Any]]:
 
 def demo_sets(
     rows: Sequence[Row], predictors: Sequence[str], *, n_sets: int, size: int, rng: random.Random
-) -> list[Mapping[str, list[dict[str, Any]]]]:
+) -> list[dict[str, list[dict[str, Any]]]]:
     """`n_sets` choices of demos per predictor: none, the first ones, then random ones of random size.
 
     Fewer sets come back when there are no successful runs to choose from.

@@ -17,6 +17,7 @@ import dspy
 from metrics.errors import describe_error, error_kind
 from metrics.pool import run_pool
 from metrics.rollout import Rollout, run_rollout
+from metrics.usage import sum_money
 from optimize.candidates import Candidate, Roles
 from optimize.journal import Journal
 from optimize.jsonable import digest, jsonable
@@ -243,7 +244,8 @@ class Evaluator:
         for by_role in run.usage:
             self.usage.append(by_role)
             for part in by_role.values():
-                ledger.pay(part.get("usd_billed"), part.get("lm_calls", 0), rollout=True)
+                ledger.pay(part.get("usd_billed"), part.get("lm_calls", 0))
+            ledger.price_run(sum_money(part.get("usd_without_cache") for part in by_role.values()))
         if run.record is None:
             return
         record = {**run.record, "order": order}
@@ -323,7 +325,8 @@ class _Run:
     def from_record(cls, record: dict[str, Any], example: Any) -> _Run:
         names = ("id", "score", "feedback", "answer", "fields", "error", "node_calls", "replayed_calls")
         row = Row(example=example, **{name: record[name] for name in names})
-        return cls(row, record["usage"], record["lost"], *record["price"], None)
+        executed, replayed = record["price"]
+        return cls(row, record["usage"], record["lost"], executed, replayed, None)
 
     @classmethod
     def overdue(cls, example: Any, seconds: float) -> _Run:

@@ -30,6 +30,7 @@ class Journal:
         self._lock = threading.Lock()
         self._stored: dict[str, deque[dict[str, Any]]] = defaultdict(deque)
         self._file: Any = None
+        self._closed = False
         if path is not None and path.exists():
             records, torn = read_lines(path)
             if torn:
@@ -49,6 +50,8 @@ class Journal:
         if self.path is None:
             return
         with self._lock:
+            if self._closed:  # a thread that was left behind when its phase was interrupted
+                return
             if self._file is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = self.path.open("a", encoding="utf-8", errors="replace")
@@ -61,6 +64,7 @@ class Journal:
         Threads append in whatever order they finish; sorting makes equal runs byte-identical.
         """
         with self._lock:
+            self._closed = True
             if self._file is not None:
                 self._file.close()
                 self._file = None

@@ -7,6 +7,7 @@ counted and priced, never charged. A money cap closes the ledger: what was paid 
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from fractions import Fraction
@@ -47,7 +48,9 @@ class BudgetLedger:
         self.later_rollouts = later_rollouts
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTERS, 0))
         self._usd = Fraction(0)  # exact, so that the order of threads does not show
-        self._usd_rollouts = Fraction(0)
+        self._run_usd = Fraction(0)  # what the runs so far would have cost without the replay cache
+        self._priced_runs = 0
+        self.cut_by_money = False
         self.unpriced_calls = 0
         self._spent = Fraction(0)
         self._reserved = 0
@@ -71,16 +74,27 @@ class BudgetLedger:
 
     @property
     def out_of_money(self) -> bool:
-        """The money cap is reached, with what validation and test will take at the average price so far."""
+        """Not one more rollout can be paid for, with what validation and test will take kept back."""
+        return self._affordable() < 1
+
+    def _affordable(self) -> float:
+        """Rollouts that the money is enough for, at the average price of the runs so far; infinite without a cap."""
         if self.max_usd is None:
-            return False
-        runs = self.counts["rollouts"] or 1
-        return float(self._usd + self._usd_rollouts * self.later_rollouts / runs) >= self.max_usd
+            return math.inf
+        left = Fraction(self.max_usd) - self._usd
+        if not self._priced_runs or not self._run_usd:
+            return math.inf if left > 0 else 0
+        return math.floor(left * self._priced_runs / self._run_usd) - self.later_rollouts
 
     def _free(self) -> int:
-        if self.out_of_money:
-            return 0
-        return max(0, int(self.limit - self._spent) - self._reserved)
+        """Whole rollouts that neither the budget nor the money forbids; call with the lock held."""
+        by_budget = max(0, int(self.limit - self._spent) - self._reserved)
+        by_money = max(0, self._affordable() - self._reserved)
+        return int(min(by_budget, by_money))
+
+    def _cut(self, n: int) -> None:
+        """Note why fewer than `n` rollouts are granted."""
+        self.cut_by_money |= n <= int(self.limit - self._spent) - self._reserved
 
     def reserve(self, n: int) -> int:
         """Set up to `n` rollouts aside before they are dispatched; returns how many were granted (0..n)."""
@@ -88,6 +102,8 @@ class BudgetLedger:
             raise ValueError(f"cannot reserve {n} rollouts")
         with self._lock:
             granted = min(n, self._free())
+            if granted < n:
+                self._cut(n)
             self._reserved += granted
             return granted
 
@@ -95,6 +111,7 @@ class BudgetLedger:
         """Reserve all `n` rollouts or none; settle them with `settle`."""
         with self._lock:
             if n > self._free():
+                self._cut(n)
                 return False
             self._reserved += n
             return True
@@ -114,16 +131,20 @@ class BudgetLedger:
         with self._lock:
             self.counts[counter] += n
 
-    def pay(self, usd: float | None, calls: int = 1, *, rollout: bool = False) -> None:
-        """Book the price of `calls` model calls (of a `rollout` or not); None means unknown: counted, never taken
-        for 0.
-        """
+    def pay(self, usd: float | None, calls: int = 1) -> None:
+        """Book the price of `calls` model calls; None means that it is unknown: counted, never taken for 0."""
         with self._lock:
             if usd is None:
                 self.unpriced_calls += calls
             else:
                 self._usd += Fraction(usd)
-                self._usd_rollouts += Fraction(usd) if rollout else 0
+
+    def price_run(self, usd: float | None) -> None:
+        """Learn what one whole run costs when nothing is cached; decides how many more the money is enough for."""
+        if usd is not None:
+            with self._lock:
+                self._run_usd += Fraction(usd)
+                self._priced_runs += 1
 
     def snapshot(self) -> dict[str, Any]:
         """JSON-safe state for logs and results."""

@@ -65,7 +65,7 @@ class RecordedLM(dspy.BaseLM):
         pauses: Sequence[float] = (1.0, 4.0),
     ) -> None:
         super().__init__(model=inner.model, model_type=inner.model_type, cache=False)
-        self.kwargs = {}
+        self.kwargs: dict[str, Any] = {}
         self.inner = inner
         self.desk = _Desk(journal or Journal(), ledger, seed, pauses)
 

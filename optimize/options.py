@@ -156,8 +156,8 @@ def _method_options(cls: type) -> dict[str, Any]:
     """The method's own keywords, without those that every method has."""
     from optimize.methods.base import Method
 
-    common = set(inspect.signature(Method.__init__).parameters)
-    own = inspect.signature(cls.__init__).parameters
+    common = set(inspect.signature(Method).parameters)
+    own = inspect.signature(cls).parameters
     return {name: p.default for name, p in own.items() if name not in common and p.kind is p.KEYWORD_ONLY}
 
 
@@ -193,8 +193,8 @@ def _splits(args: argparse.Namespace, own_data: bool) -> dict[str, Any]:
         return dict(load_own_splits(args.data_file))
     splits = splits_from_args(args)
     for name, task in splits.items():
-        if getattr(task, "refusal", None):
-            raise ConfigurationError(f"the {name} rows cannot be run: {task.refusal}")
+        if refusal := getattr(task, "refusal", None):
+            raise ConfigurationError(f"the {name} rows cannot be run: {refusal}")
         if not len(task.examples):
             raise ConfigurationError(f"the {name} split is empty")
     return splits

@@ -88,6 +88,7 @@ def optimize(job: Job, folder: JobFolder, notify: Notify = lambda text: None) ->
             context.evaluate.usage.append(by_role)
             for part in by_role.values():
                 context.ledger.pay(part.get("usd_billed"), part.get("lm_calls", 0))
+        context.ledger.price_run(measured["usd_without_cache"])
         ledger = context.ledger
         context.evaluate.on_row = PhaseProgress("optimize", ledger.limit, notify, lambda: ledger.usd)
         with _logging_to(folder, job, context, notify):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from metrics.errors import ConfigurationError
 from optimize.candidates import Candidate
@@ -21,7 +20,13 @@ logger = logging.getLogger(__name__)
 
 
 def check_budget(method: Method, context: SearchContext) -> None:
-    """Refuse a budget that cannot score one proposal, with the number that is needed (`ConfigurationError`)."""
+    """`ConfigurationError` for a program without anything to change, or a budget that cannot score one proposal."""
+    if method.changes_programs and not context.baseline.instructions:
+        frozen = ", ".join(context.roles.frozen) or "no predictors at all"
+        raise ConfigurationError(
+            f"nothing to optimize: the program shows no predictor (inside compiled sub-modules: {frozen}); "
+            "set _compiled = False on the sub-modules that may change"
+        )
     needed = method.minimum_budget(context)
     if context.ledger.limit < needed:
         raise ConfigurationError(
@@ -43,8 +48,10 @@ def run_search(method: Method, context: SearchContext) -> Candidate:
         if not context.log.stop_reason:
             context.log.stop_reason = "budget" if context.ledger.remaining == 0 else "end"
     except StopSearch as stop:
-        context.log.stop_reason = "money" if context.ledger.out_of_money else stop.reason
+        context.log.stop_reason = stop.reason
         best = context.log.incumbent
+    if context.log.stop_reason == "budget" and (context.ledger.cut_by_money or context.ledger.out_of_money):
+        context.log.stop_reason = "money"
     context.log.note("end", reason=context.log.stop_reason, candidate=best.id)
     return best
 
@@ -68,17 +75,15 @@ def quiet() -> Iterator[None]:
 @contextlib.contextmanager
 def _without_progress_bars() -> Iterator[None]:
     """tqdm reads `TQDM_DISABLE` at import only, so bars are silenced at the class."""
-    tqdm = sys.modules.get("tqdm")
-    if tqdm is None:
-        import tqdm  # type: ignore[no-redef]
-    original = tqdm.std.tqdm.__init__
+    from tqdm.std import tqdm
 
-    def silent(self, *args, **kwargs):  # noqa: ANN001, ANN002, ANN003, ANN202 (a stand-in for any signature)
-        kwargs["disable"] = True
-        original(self, *args, **kwargs)
+    original = tqdm.__init__
 
-    tqdm.std.tqdm.__init__ = silent
+    def silent(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **{**kwargs, "disable": True})
+
+    tqdm.__init__ = silent
     try:
         yield
     finally:
-        tqdm.std.tqdm.__init__ = original
+        tqdm.__init__ = original

@@ -11,11 +11,11 @@ _SUMS = ("lm_calls", "cached_lm_calls", "failed_lm_calls", "prompt_tokens", "com
 _MONEY = ("usd_billed", "usd_without_cache")
 
 
-def sum_usage(parts: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
+def sum_usage(parts: Iterable[dict[str, dict[str, Any]]]) -> dict[str, Any]:
     """`{role -> usage}` of many runs as `{"by_role": ..., lm_calls, tokens, usd ...}`; an unknown price makes its
     sum None.
     """
-    by_role = merge_usage([dict(part) for part in parts])
+    by_role = merge_usage(parts)
     total: dict[str, Any] = {"by_role": by_role}
     for name in _SUMS:
         total[name] = sum(role.get(name) or 0 for role in by_role.values())

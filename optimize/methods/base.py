@@ -107,8 +107,6 @@ class Method(Teleprompter):
         """
         if teacher is not None:
             raise ConfigurationError(f"{type(self).__name__} takes no teacher")
-        if self.metric is None:
-            raise ConfigurationError(f"{type(self).__name__} needs a metric: {type(self).__name__}(metric=...)")
         if not trainset:
             raise ConfigurationError("the training set is empty")
         context = self._context(student, as_rows(trainset), as_rows(valset or ()))
@@ -125,6 +123,8 @@ class Method(Teleprompter):
         return result
 
     def _context(self, student: dspy.Module, train: list[Any], validation: list[Any]) -> SearchContext:
+        if self.metric is None:
+            raise ConfigurationError(f"{type(self).__name__} needs a metric: {type(self).__name__}(metric=...)")
         if not validation:
             train, validation = seeds.hold_out(train, self.seed)
         ledger = BudgetLedger(self.max_rollouts)

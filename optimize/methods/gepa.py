@@ -75,13 +75,13 @@ class GEPA(Method):
             seed_candidate=dict(context.baseline.instructions),
             trainset=context.train,
             valset=context.validation,
-            adapter=adapter,
+            adapter=adapter,  # type: ignore[arg-type]
             reflection_minibatch_size=min(self.minibatch, len(context.train)),
             module_selector=self.component,
             use_merge=self.use_merge,
             max_merge_invocations=5,
-            stop_callbacks=[adapter.should_stop],
-            callbacks=[_Observer(context, adapter)],
+            stop_callbacks=[adapter.should_stop],  # type: ignore[list-item]
+            callbacks=[_Observer(context, adapter)],  # type: ignore[list-item]
             logger=_Silent(),
             seed=seed,
             display_progress_bar=False,
@@ -126,7 +126,7 @@ class _Adapter:
             raise InvalidStep(f"{sum(not row.usable for row in rows)} of {len(rows)} rows were lost")
         return EvaluationBatch(
             outputs=[row.answer for row in rows],
-            scores=[row.score for row in rows],
+            scores=[row.score or 0.0 for row in rows],
             trajectories=rows if capture_traces else None,
         )
 

@@ -33,13 +33,17 @@ def test_settling_more_than_was_reserved_is_an_error():
         BudgetLedger(-1)
 
 
-def test_the_money_cap_closes_the_ledger_and_unknown_prices_are_counted():
-    ledger = BudgetLedger(100, max_usd=0.02)
-    for _ in range(10):
-        ledger.pay(0.001)
+def test_the_money_cap_grants_what_it_can_pay_for_and_unknown_prices_are_counted():
+    ledger = BudgetLedger(100, max_usd=1.0, later_rollouts=3)
     ledger.pay(None, 3)
-    assert ledger.remaining == 100 and ledger.unpriced_calls == 3
-    ledger.pay(0.01)
+    assert ledger.remaining == 100 and ledger.unpriced_calls == 3, "no price is known yet"
+    for _ in range(2):
+        ledger.pay(0.125)
+        ledger.price_run(0.125)
+    assert ledger.remaining == 3, "0.75 dollars pay six runs, three are kept for validation and test"
+    assert not ledger.try_charge(4) and ledger.cut_by_money and ledger.reserve(9) == 3
+    ledger.pay(0.375)
+    ledger.settle(3, 3)
     assert ledger.out_of_money and ledger.remaining == 0 and ledger.reserve(1) == 0
 
 

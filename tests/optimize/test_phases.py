@@ -36,7 +36,8 @@ def test_a_job_improves_the_program_and_leaves_everything_on_disk(tmp_path, meth
     assert dict(job.baseline.instructions) == before, "the student changed"
     names = set(folder_contents(tmp_path))
     for name in ("job.json", "selection.json", "test.json", "result.json", "program.json",
-                 "optimization/rollouts.jsonl", "optimization/log.jsonl", "optimization/learning_curve.csv", "optimization/best.json"):  # fmt: skip
+                 "optimization/rollouts.jsonl", "optimization/log.jsonl",
+                 "optimization/learning_curve.csv", "optimization/best.json"):  # fmt: skip
         assert name in names, name
     assert any(name.startswith("optimization/candidates/") for name in names)
     loaded = load_program(tmp_path / "program.json")

@@ -150,3 +150,27 @@ def test_the_default_job_improves_the_packaged_sample_and_evaluation_reproduces_
     job_rows = json.loads((tmp_path / "job/test.json").read_text())["rows"]
     assert [(r["id"], float(r["correct"])) for r in rows] == [(r["id"], r["deployed"]["score"]) for r in job_rows]
     assert evaluation.returncode == 0
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_was_paid_for_and_resume_ends_the_same(tmp_path):
+    import signal
+    import time
+
+    words = ["--method", "gepa", "--program", "sequential", "--budget", "60"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "optimize.run", *words, "--out", str(tmp_path / "cut")],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    journal = tmp_path / "cut/optimization/rollouts.jsonl"
+    while process.poll() is None and (not journal.exists() or journal.read_text().count("\n") < 15):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130 and "--resume" in said
+    load_program(tmp_path / "cut/optimization/best.json")
+    paid = len(journal.read_text().splitlines())
+    assert command(*words, "--out", tmp_path / "cut", "--resume").returncode == 0
+    assert command(*words, "--out", tmp_path / "whole").returncode == 0
+    cut, whole = ((tmp_path / name / "optimization/rollouts.jsonl").read_text() for name in ("cut", "whole"))
+    assert cut == whole and paid >= 15
