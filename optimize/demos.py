@@ -18,6 +18,11 @@ BATCH = 16
 THRESHOLD = 1.0  # a half-right run is no example to follow
 
 
+def drops_demos(context: SearchContext) -> bool:
+    """True for a program that calls tools natively: the provider's messages have no place for demos."""
+    return getattr(context.program, "tool_calling", None) == "native"
+
+
 def successes(context: SearchContext, *, most_rows: int, wanted: int) -> list[Row]:
     """Runs of the baseline with full score on training rows, in a drawn order: `wanted` of them, or what
     `most_rows` give.

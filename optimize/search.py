@@ -27,6 +27,7 @@ def check_budget(method: Method, context: SearchContext) -> None:
             f"nothing to optimize: the program shows no predictor (inside compiled sub-modules: {frozen}); "
             "set _compiled = False on the sub-modules that may change"
         )
+    method.check(context)
     needed = method.minimum_budget(context)
     if context.ledger.limit < needed:
         raise ConfigurationError(

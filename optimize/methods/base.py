@@ -73,6 +73,9 @@ class Method(Teleprompter):
         self.final_gate = final_gate
         self.feedback = feedback
 
+    def check(self, context: SearchContext) -> None:
+        """Raise `ConfigurationError`, before anything is spent, for a program or an installation that does not fit."""
+
     def minimum_budget(self, context: SearchContext) -> int:
         """The smallest number of rollouts with which this method can score one proposal."""
         raise NotImplementedError

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from metrics.errors import ConfigurationError
 from optimize.candidates import Candidate
 from optimize.context import SearchContext
-from optimize.demos import demo_sets, successes
+from optimize.demos import demo_sets, drops_demos, successes
 from optimize.methods.base import Method
 
 
@@ -24,6 +25,10 @@ class Bootstrap(Method):
         super().__init__(metric, **common)
         self.max_demos = max_demos
         self.max_rows = max_rows
+
+    def check(self, context: SearchContext) -> None:
+        if drops_demos(context):
+            raise ConfigurationError("demos are dropped in native tool calling: bootstrap needs --tool-calling text")
 
     def minimum_budget(self, context: SearchContext) -> int:
         return 1 + 2 * len(context.validation)

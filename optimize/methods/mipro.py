@@ -9,6 +9,7 @@ dataset rows into the file) and the data-aware proposer (it prints rows with the
 
 from __future__ import annotations
 
+import logging
 import random
 import warnings
 from collections import defaultdict
@@ -22,10 +23,12 @@ from dspy.teleprompt import MIPROv2
 from metrics.errors import ConfigurationError
 from optimize.candidates import Candidate
 from optimize.context import SearchContext
-from optimize.demos import THRESHOLD, demo_sets, successes
+from optimize.demos import THRESHOLD, demo_sets, drops_demos, successes
 from optimize.guard import problem_with
 from optimize.methods.base import Method
 from optimize.seeds import teleprompter_seed
+
+logger = logging.getLogger(__name__)
 
 ENOUGH_TRIALS = 20  # below it the estimator hardly differs from random search
 SMALL_VALIDATION = 25  # rows up to which every trial is a full one
@@ -57,6 +60,15 @@ class MIPRO(Method):
         self.max_demos = max_demos
         self.candidates = candidates
 
+    def check(self, context: SearchContext) -> None:
+        try:
+            import optuna  # noqa: F401
+        except ModuleNotFoundError:
+            raise ConfigurationError("method mipro needs optuna: pip install 'optuna>=4.5'") from None
+        if self.max_demos and drops_demos(context):
+            logger.warning("demos are dropped in native tool calling: only instructions are searched")
+            self.max_demos = 0
+
     def minimum_budget(self, context: SearchContext) -> int:
         return min(10, len(context.train)) + 2 * len(context.validation)
 
@@ -74,10 +86,8 @@ class MIPRO(Method):
         )
 
     def run(self, context: SearchContext) -> Candidate:
-        try:
-            import optuna
-        except ModuleNotFoundError:
-            raise ConfigurationError("method mipro needs optuna: pip install 'optuna>=4.5'") from None
+        import optuna
+
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         search = _Search(context, self.plan(context), self.max_demos, teleprompter_seed(context.seed, self.name))
         with warnings.catch_warnings():

@@ -174,3 +174,10 @@ def test_ctrl_c_keeps_what_was_paid_for_and_resume_ends_the_same(tmp_path):
     assert command(*words, "--out", tmp_path / "whole").returncode == 0
     cut, whole = ((tmp_path / name / "optimization/rollouts.jsonl").read_text() for name in ("cut", "whole"))
     assert cut == whole and paid >= 15
+
+
+def test_demos_are_not_searched_where_they_would_be_dropped(tmp_path, capsys):
+    native = ["--tool-calling", "native", "--dry-run", "--out", str(tmp_path)]
+    assert main(["--method", "bootstrap", *native]) == 2
+    assert "--tool-calling text" in capsys.readouterr().err
+    assert main(["--method", "mipro", *native]) == 0
