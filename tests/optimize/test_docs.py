@@ -1,0 +1,38 @@
+"""What docs/optimization.md says is true: its example method works, its commands and flags exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import dspy
+import pytest
+
+from optimize.methods import METHODS, method_class
+from optimize.options import build_parser
+from tests.support.rules import Chain, CountingMetric, RuleEngine, questions, sim_lm
+
+TEXT = (Path(__file__).parents[2] / "docs/optimization.md").read_text(encoding="utf-8")
+
+
+def test_the_example_method_improves_a_program_inside_its_budget():
+    source = next(block for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL) if "class RandomRole" in block)
+    names = {}
+    exec(compile(source, "docs/optimization.md", "exec"), names)
+    engine = RuleEngine()
+    with dspy.context(lm=sim_lm(engine)):
+        method = names["RandomRole"](CountingMetric(), max_rollouts=150)
+        result = method.compile(Chain(), trainset=questions(12), valset=questions(9, 300))
+    stats = result.optimizer_stats
+    assert stats["best_score"] > stats["seed_score"] and stats["counters"]["rollouts"] <= 150
+
+
+def test_every_flag_in_the_text_exists():
+    known = set(build_parser()._option_string_actions)
+    other = {"--load", "--jobs", "--family", "--limit"}  # of eval.py, the grid and the aggregate
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT)) <= known | other
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_every_method_can_be_loaded_and_is_named_in_the_text(name):
+    assert method_class(name).name == name and f"`{name}`" in TEXT
