@@ -30,8 +30,7 @@ The instruction matters
     names      "full names", "Firstname Lastname"
                with: the full name. Without: in 50 % the last name only.
     check      "check before answering", "of the kind that is asked"
-               with: one value, and no computing on after a fact could not be found. Without: objects and lists are
-               copied raw, and a chain with a hole goes on.
+               with: one value. Without: objects and lists are copied raw.
     read_page  "read the page, not only the summary"
                with: always opens the page. Without: only when the summary has no fitting span.
     retry      "when a call fails, read the error text", "another spelling"

@@ -62,8 +62,6 @@ class ToolAgent:
                 found = self._arguments(step, tried)
             if found is not None:
                 return step.tool.name, found, self._thought(step, tried)
-            if "check" in self.traits and not is_computation(step.tool):
-                return None  # without this fact the rest would be built on sand
         return None
 
     def result(self) -> Result:

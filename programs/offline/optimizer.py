@@ -360,10 +360,14 @@ def _blames(seen: Seen) -> list[str]:
 
 
 def _lessons(seen: Seen) -> list[str]:
-    evidence = "\n".join(seen.inputs.values())
+    """Directives that the evidence calls for; not those that the instruction has, that were rejected, or that the role
+    cannot use.
+    """
+    rejected = seen.inputs.get("rejected_lessons", "")
+    evidence = "\n".join(value for name, value in seen.inputs.items() if name != "rejected_lessons")
     base = base_instruction(seen) or ""
-    have = recognise(base)
-    keys = [key for key, _ in diagnose(evidence).most_common() if key not in have][:3]
+    have = recognise(base) | recognise(rejected)
+    keys = [key for key, _ in diagnose(evidence).most_common() if key not in have and _suits(key, base, seen)][:3]
     return [TABLE[key].wording for key in keys]
 
 

@@ -370,3 +370,53 @@ def test_missing_model_and_unknown_mode_are_clear_mistakes():
         ToolLoop().run(predictor, role="solver", inputs={"question": "q", "answer_format": "f"}, tools=[])
     with pytest.raises(ConfigurationError, match="text"):
         ToolLoop(tool_calling="json").run(predictor, role="solver", inputs={}, tools=[])
+
+
+def tagged_form():
+    from dataclasses import replace
+    from types import SimpleNamespace
+
+    form = replace(_form(), text="Wrap it in tags: <answer>VALUE</answer>")
+    return SimpleNamespace(
+        text=form.text, extract=form.extract, vote_key=form.vote_key, has_form=lambda text: "<answer>" in text
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "first", "forced"),
+    [
+        ("native", "The answer is 8.", True),
+        ("native", "<answer>8</answer>", False),
+        ("native", native_reply(("final_answer", {"answer": "8"})), False),
+        ("text", say("8"), False),
+    ],
+    ids=["plain without the form", "plain with the form", "handed in by a call", "a filled field"],
+)
+def test_a_plain_message_without_the_required_form_forces_the_final_call(mode, first, forced):
+    result, engine = run([first, "<answer>8</answer>"], mode=mode, form=tagged_form())
+    assert (result.forced, len(engine.requests)) == (forced, 1 + forced)
+    assert result.answer == "8"
+    assert result.stopped == ("no_answer" if forced else None)
+    if forced:
+        assert not engine.requests[1].tools
+        assert "The answer is 8." in trajectory(engine), "it sees what it said"
+        assert "you stopped without a final answer in the required form" in trajectory(engine)
+
+
+def test_a_message_without_the_form_stands_when_the_final_call_says_nothing():
+    result, _ = run(["The answer is 8.", ""], mode="native", form=tagged_form())
+    assert (result.forced, result.final_text) == (True, "The answer is 8.")
+    assert result.answer == "The answer is 8."
+
+
+def test_a_plain_message_that_was_cut_off_is_not_the_final_one():
+    from programs.team_lm import TeamLM
+
+    engine = ScriptedEngine([as_response("Let me think about the", finish_reason="length"), "8"])
+    predictor = dspy.Predict(acting_signature("solver", "Do it."))
+    with dspy.context(lm=TeamLM("stub/x", engine=engine, cache=False)):
+        result = ToolLoop(tool_calling="native").run(
+            predictor, role="solver", inputs={"question": "Q?", "answer_format": "short"}, tools=[double],
+            answer_format=_form(),
+        )  # fmt: skip
+    assert (result.answer, result.forced, len(engine.requests)) == ("8", True, 2)
