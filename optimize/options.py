@@ -220,12 +220,12 @@ def _data_facts(splits: dict[str, Any]) -> dict[str, Any]:
     from data.splits import splits_hash
 
     configs = [task.config for task in splits.values()]
-    kept = ("revision", "data_sha256", "setting", "scoring")
+    kept = ("revision", "data_sha256", "setting", "scoring", "page_chars", "tool_result_budget", "dataset_code")
     facts = {name: configs[0][name] for name in kept if configs[0].get(name) is not None}
     wiki = configs[0].get("wiki")
-    if wiki is not None:
-        source, _, path = str(wiki if isinstance(wiki, str) else wiki.get("source", "")).partition(":")
-        facts["wiki"] = f"{source}:{Path(path).name}" if path else source
+    if isinstance(wiki, dict):
+        names = {name: wiki[name] for name in ("source", "file", "sha256") if wiki.get(name)}
+        facts["wiki"] = {**names, **({"file": Path(names["file"]).name} if "file" in names else {})}
     return {
         **facts,
         "n": {name: len(task.examples) for name, task in splits.items()},

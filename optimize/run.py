@@ -92,16 +92,21 @@ def _show(args: argparse.Namespace, folder: Any, result: dict[str, Any] | None, 
     else:
         if not args.quiet:
             print("\n".join(lines(result)))
-            print(f"program     {folder / 'program.json'}   {_reproduce(result)}")
+            print(f"program     {folder / 'program.json'}   {_reproduce(args, result)}")
         print(path)
     return 0 if result["test"]["complete"] else 1
 
 
-def _reproduce(result: dict[str, Any]) -> str:
+def _reproduce(args: argparse.Namespace, result: dict[str, Any]) -> str:
     """The flags of `eval.py` that give the job's test score again; nothing for a user's own rows."""
     if result["dataset"] == "own":
         return ""
     parts = [f" --dataset {result['dataset']}"]
+    for flag in ("data_file", "wiki", "scenario", "tool_result_budget"):
+        if getattr(args, flag) is not None:
+            parts.append(f" --{flag.replace('_', '-')} {getattr(args, flag)}")
+    if args.split_from_file:
+        parts.append(" --split-from-file")
     if result["seed"]:
         parts.append(f" --seed {result['seed']}")
     if not result["dataset"].endswith("-sample"):
