@@ -9,7 +9,7 @@ MANDATORY = "every step and the final answer must rest on a tool result; do not 
 
 _WHY = {
     "turns": "your turns are used up",
-    "no_answer": "you stopped without a final {output}",
+    "no_answer": "you stopped without a final {output} in the required form",
     "repeated_call": "the same call keeps giving the same result",
     "unreadable": "your replies could not be read",
     "context_overflow": "the context is full",

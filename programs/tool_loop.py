@@ -162,7 +162,12 @@ class _Run:
             self.asked_for_call = True
             step["notes"] = [notes.CALL_FIRST]
         elif has_final and self.accept(final, prediction.get("report")):
-            self.finished = True
+            plain = self.adapter.native and handed_in is None and not prediction.get("thought")
+            if plain and not self.complete(reply):
+                step["thought"] = self.result.final_text  # the final call is to see what was said
+                self.result.stopped = "no_answer"
+            else:
+                self.finished = True
         else:
             self.result.stopped = "no_answer"
         self.close_step(step)
@@ -199,6 +204,17 @@ class _Run:
             self.result.answer = self.result.final_text or None
             self.result.report = final
         return self.result.answer is not None
+
+    def complete(self, reply: CallResult) -> bool:
+        """Whether a plain message (native mode) is whole, and carries the required form itself where one is asked for.
+
+        In text mode a filled answer field is the form. Extraction alone does not tell: it also takes a message
+        without the form as it is.
+        """
+        if reply.finish_reason == "length":
+            return False
+        has_form = getattr(self.form, "has_form", None) if self.output == "answer" else None
+        return has_form is None or bool(has_form(self.result.final_text))
 
     def unreadable(self, reply: CallResult, error: AdapterParseError) -> None:
         """A counted repair turn; after several in a row the loop ends."""
@@ -300,7 +316,8 @@ class _Run:
             self.result.parse_errors += 1
             text = strip_think(reply.parse_error.lm_response).strip()
             step["error"] = notes.parse_problem(reply.parse_error)
-            self.accept(explicit_answer(text) or text)
+            if text:  # else an earlier message stands
+                self.accept(explicit_answer(text) or text)
         else:
             step["thought"] = str(reply.prediction.get("thought") or "")
             final = reply.prediction.get(self.output)
