@@ -21,13 +21,12 @@ from optimize.guard import problem_with
 ATTEMPTS = 3
 TEMPERATURE = 0.7
 UNCHANGED, UNREADABLE = "unchanged", "unreadable"
-MARKER = "====="
 OPERATORS: dict[str, str] = {
     "adding": "Add one rule or one step that the feedback calls for. Keep everything else word by word.",
     "replacement": "Replace the passage that the feedback finds fault with by a better one. Keep the rest.",
     "reorganisation": "Put the content into a better order and structure. Add nothing and leave nothing out.",
 }
-_MARKER_LINE = re.compile(r"^\s*={3,}\s*$", re.MULTILINE)
+_MARKER_LINE = re.compile(r"^[ \t]*(?:={3,}|-{3,}|\*{3,})[ \t]*$", re.MULTILINE)
 _NUMBERED = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s+", re.MULTILINE)
 _FENCE = re.compile(r"\A```\w*\n(.*?)\n?```\Z", re.DOTALL)
 
@@ -36,7 +35,7 @@ class WriteVariants(dspy.Signature):
     """A team of language models solves tasks; each member works by an instruction. Write other instructions for this
     member: the same job, in other words and with other advice on how to do it well. Keep each one short.
 
-    Separate the instructions by a line that holds only `=====`, and write nothing else.
+    Separate them by lines that hold only `=====`, and write nothing else.
     """
 
     role: str = dspy.InputField()

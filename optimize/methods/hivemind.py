@@ -8,6 +8,7 @@ on the acceptance rows rises. Masks, pruning and reuse are in `optimize.coalitio
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Literal
@@ -44,7 +45,7 @@ HEADING = "Lessons from earlier runs:"
 SHOWN = 6  # failures, and successes, in a reflection
 LESSON = 300  # characters
 MARGIN = 1e-9
-SHARE = 3  # a cycle takes at most one part in three of the budget
+SHARE = 6  # a cycle takes at most one part in six of the budget, where sampling can see to that
 LEAST_ROWS = 2
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d+[.)])\s+")
 
@@ -73,20 +74,20 @@ class HiveMind(Method):
     `mask_mode` auto: `prune` (coalitions without a path are worth 0 and are not run), `placeholder` (masked roles leave
     a neutral message), `bypass` (they pass on what they were sent); `auto` prunes where that can tell roles apart.
     `score` phi: what is compared, `phi` or `adjusted` for the role's place (mask mode `auto` decides both).
-    `credit` auto: `exact`, `permutation`, or what `max_coalitions` 40 and a third of the budget allow.
-    `max_cycles` 0: as many as the budget holds. `lessons_kept` 6: per role, the newest. `skip_rejected` True: a role
-    whose lessons were rejected waits until the others had their turn under the same assignment, since a small
-    contribution does not mean that a role can be improved. `fixed` (): roles that are always active and get lessons
-    every third cycle instead of competing. `players` roles: or `prompts`, where a coalition has the improved prompts of
-    its members and the others' first ones, and nothing is masked.
+    `credit` auto: `exact`, `permutation`, or what `max_coalitions` 40 and a sixth of the budget allow.
+    `max_cycles` 0: as many measurements as the budget holds. `lessons_kept` 6: per role, the newest. `remeasure` False:
+    credit is measured again after an acceptance, or when all roles had their turn: a small contribution does not mean
+    that a role can be improved, and a rejection changes nobody's contribution; True measures before every proposal.
+    `fixed` (): roles that are always active and get every third proposal instead of competing. `players` roles: or
+    `prompts`, where a coalition has the improved prompts of its members and the others' first ones, nothing is masked.
 
-    Presets: `paper` (prune, phi, nobody waits), `peer` (placeholder, phi, nobody waits, 5 acceptance rows).
+    Presets: `paper` (prune, phi, remeasure), `peer` (placeholder, phi, remeasure, 5 acceptance rows).
     """
 
     name: ClassVar[str] = "hivemind"
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {"mask_mode": "prune", "score": "phi", "skip_rejected": False},
-        "peer": {"mask_mode": "placeholder", "score": "phi", "skip_rejected": False, "accept_rows": 5},
+        "paper": {"mask_mode": "prune", "score": "phi", "remeasure": True},
+        "peer": {"mask_mode": "placeholder", "score": "phi", "remeasure": True, "accept_rows": 5},
     }
     coalition_rows: int = 5
     accept_rows: int = 10
@@ -96,7 +97,7 @@ class HiveMind(Method):
     max_coalitions: int = 40
     max_cycles: int = 0
     lessons_kept: int = 6
-    skip_rejected: bool = True
+    remeasure: bool = False
     fixed: Sequence[str] = ()
     players: str = "roles"
 
@@ -113,7 +114,7 @@ class HiveMind(Method):
         max_coalitions: int | None = None,
         max_cycles: int | None = None,
         lessons_kept: int | None = None,
-        skip_rejected: bool | None = None,
+        remeasure: bool | None = None,
         fixed: Sequence[str] | None = None,
         players: Literal["roles", "prompts"] | None = None,
         **common: Any,
@@ -171,53 +172,67 @@ class HiveMind(Method):
         mode, score = resolve_mode(self.mask_mode, self.score, game) if self.players == "roles" else ("prompts", "phi")
         lessons = {role: lessons_in(context.roles.text(current, role)) for role in context.roles.names}
         rejected: dict[str, list[str]] = {role: [] for role in context.roles.names}
-        tried: dict[str, int] = {}
-        waiting: set[str] = set()  # roles whose lessons were rejected under the current assignment
-        seen: list[Row] = []  # training rows of the current assignment, newest first
-        for cycle in itertools.count(1):
-            if best >= 1:
-                log.stop_reason = "perfect"
-                break
-            plan = self.plan(context, game, mode, cycle)
-            rows = self.rows(context, plan, cycle)
-            if not rows or (self.max_cycles and cycle > self.max_cycles):
-                log.stop_reason = "budget" if not rows else "cycles"
-                break
-            credit = assess(records, plan, current, rows)
+        tried: dict[str, int] = {}  # role -> number of its last proposal
+        waiting: set[str] = set()  # roles whose lessons were rejected since the last measurement
+        credit: Credit | None = None
+        for number in itertools.count(1):
             if credit is None:
-                log.note("cycle without credit", cycle=cycle)
-                continue
-            seen = [*credit.full, *seen]
+                credit, stop = self.measure(records, game, mode, current, len(log.extra.setdefault("phi", [])) + 1)
+            else:
+                stop = "budget" if context.ledger.remaining < len(accept_rows) else ""
+            if credit is None or stop or best >= 1:
+                log.stop_reason = "perfect" if best >= 1 else stop
+                break
             phi = credit.by_role(credit.phi)
-            waiting = waiting if self.skip_rejected and not waiting >= set(phi) else set()
-            role = self.fixed_turn(cycle) or bottleneck(credit, score, tried, waiting)
-            tried[role] = cycle
-            log.note("credit", cycle=cycle, phi=phi, score=score, mode=mode, total=credit.total, bottleneck=role)
-            log.extra.setdefault("phi", []).append({**phi, "cycle": cycle, "bottleneck": role})
+            role = self.fixed_turn(number) or bottleneck(credit, score, tried, waiting)
+            tried[role] = number
+            log.note("bottleneck", role=role, phi=phi, score=score, mode=mode, total=credit.total)
+            log.extra["phi"][-1].setdefault("bottleneck", role)
 
-            new = self.reflect(context, role, current, phi, seen, lessons[role], rejected[role])
+            new = self.reflect(context, role, current, phi, credit.full, lessons[role], rejected[role])
             kept = [*lessons[role], *new][-self.lessons_kept :]
             candidate = self.with_role_lessons(context, current, role, kept) if new else None
+            accepted = False
             if candidate is None:
                 log.refused(context.roles.predictors[role][0], "no new lessons")
-                waiting.add(role)
-                continue
-            log.proposed(candidate, origin="lessons", parent=current, role=role, lessons=new)
-            found = records.trial(candidate, accept_rows, "validation")
-            accepted = found is not None and found > best + MARGIN
-            log.decided(candidate, accepted, "invalid" if found is None else f"{found:g} against {best:g}")
-            if accepted and found is not None:
-                current, best, seen, waiting = candidate, found, [], set()
+            else:
+                log.proposed(candidate, origin="lessons", parent=current, role=role, lessons=new)
+                found = records.trial(candidate, accept_rows, "validation")
+                accepted = found is not None and found > best + MARGIN
+                log.decided(candidate, accepted, "invalid" if found is None else f"{found:g} against {best:g}")
+            if accepted and candidate is not None and found is not None:
+                current, best = candidate, found
                 lessons[role] = kept
+                rejected = {role: [] for role in rejected}  # under another assignment they may help
                 log.commit(current, best)
             else:
                 rejected[role] = [*rejected[role], *new][-self.lessons_kept :]
                 waiting.add(role)
+            if accepted or self.remeasure or waiting >= set(phi):
+                credit, waiting = None, set()
         log.extra["lessons"] = lessons
         return log.incumbent
 
+    def measure(
+        self, records: Records, game: Game, mode: str, current: Candidate, cycle: int
+    ) -> tuple[Credit | None, str]:
+        """The credit of the current team on fresh training rows, or (None, why there is none)."""
+        context = records.context
+        if self.max_cycles and cycle > self.max_cycles:
+            return None, "cycles"
+        plan = self.plan(context, game, mode, cycle)
+        rows = self.rows(context, plan, cycle)
+        credit = assess(records, plan, current, rows) if rows else None
+        if credit is None:
+            return None, "infrastructure" if rows and context.ledger.remaining else "budget"
+        phi = credit.by_role(credit.phi)
+        errors = {role: standard_error(credit.role_rows(role)) for role in phi}
+        context.log.note("credit", cycle=cycle, phi=phi, coalitions=len(plan.runs), rows=len(credit.full))
+        context.log.extra["phi"].append({**phi, "cycle": cycle, "standard_errors": _finite(errors)})
+        return credit, ""
+
     def plan(self, context: SearchContext, game: Game, mode: str, cycle: int) -> Plan:
-        """The coalitions of a cycle; all of them where they take at most a third of the budget."""
+        """The coalitions of a cycle; all of them where they take a small part of the budget."""
         rows = min(self.coalition_rows, len(context.train))
         fits = (context.ledger.limit // SHARE - self._n_accept(context)) // rows
         cap = self.max_coalitions if self.credit == "exact" else max(1, min(self.max_coalitions, fits))
@@ -231,9 +246,9 @@ class HiveMind(Method):
             return []
         return seeds.draw(context.train, min(wanted, fits), context.seed, self.name, "rows", cycle)
 
-    def fixed_turn(self, cycle: int) -> str | None:
-        """Every third cycle belongs to the fixed roles, in turn."""
-        return self.fixed[(cycle // 3 - 1) % len(self.fixed)] if self.fixed and cycle % 3 == 0 else None
+    def fixed_turn(self, number: int) -> str | None:
+        """Every third proposal belongs to the fixed roles, in turn."""
+        return self.fixed[(number // 3 - 1) % len(self.fixed)] if self.fixed and number % 3 == 0 else None
 
     def reflect(
         self,
@@ -323,6 +338,10 @@ def parse_lessons(text: Any) -> list[str]:
         if re.search(r"\w", line):
             unique.setdefault(_plain(line), clip(line, LESSON))
     return list(unique.values())
+
+
+def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def _plain(text: str) -> str:

@@ -369,14 +369,24 @@ def test_equal_means_are_rejected():
     assert Candidate.of(result).id == Candidate.of(GraphTeam(CHAIN)).id
 
 
-def test_rejected_lessons_are_shown_and_the_role_waits_for_its_turn():
-    _result, stats, engine, _metric = search(
-        metric=lambda example, prediction: 0.5, budget=600, engine={"style": "random"}, max_cycles=5
+def test_a_rejection_hands_the_turn_on_without_a_new_measurement():
+    _result, stats, engine, metric = search(
+        metric=CountingMetric(feedback=False), budget=600, engine={"style": "destroy"}, max_cycles=2
     )
+    order = [event["role"] for event in events(stats, "bottleneck")]
+    assert len(stats["phi"]) == 2 and sorted(order[:4]) == sorted(order[4:]) == ["a", "b", "c", "d"]
     shown = [field_of(user, "rejected_lessons") for field, user in engine.asked if field == "lessons"]
-    assert shown[0] == "(none)" and any(text.startswith("- [R") for text in shown[4:])
-    order = [cycle["bottleneck"] for cycle in stats["phi"]]
-    assert sorted(order[:4]) == ["a", "b", "c", "d"]
+    assert shown[:4] == ["(none)"] * 4 and all(text.startswith("- ") for text in shown[4:])
+    candidates = {event["candidate"] for event in events(stats, "evaluated")}
+    assert metric.calls <= 2 * 15 * 5 + 10 * len(candidates), "a candidate was paid for twice"
+
+
+def test_the_paper_measures_before_every_proposal():
+    _result, stats, _engine, _metric = search(
+        metric=lambda example, prediction: 0.5, budget=600, engine={"style": "random"}, max_cycles=5, preset="paper"
+    )
+    assert len(events(stats, "bottleneck")) == len(stats["phi"]) == 5
+    assert [cycle["bottleneck"] for cycle in stats["phi"]] == ["a", "b", "c", "d", "a"], "a chain is all ties"
 
 
 def test_no_cycle_starts_that_the_budget_does_not_hold():
@@ -400,13 +410,13 @@ def test_a_small_budget_samples_orders_and_shrinks_rows_before_it_refuses():
         assert method.advised_budget(context) == 10 + 3 * (15 * 5 + 10)
 
 
-def test_fixed_roles_are_always_active_and_have_every_third_cycle():
+def test_fixed_roles_are_always_active_and_have_every_third_proposal():
     _result, stats, _engine, _metric = search(
         STAR, budget=600, fixed=("m",), metric=lambda e, p: 0.5, engine={"style": "random"}, max_cycles=6
     )
-    order = [cycle["bottleneck"] for cycle in stats["phi"]]
+    order = [event["role"] for event in events(stats, "bottleneck")]
     assert order[2] == order[5] == "m" and "m" not in order[:2] + order[3:5]
-    assert set(stats["phi"][0]) == {"w", "x", "y", "cycle", "bottleneck"}
+    assert set(stats["phi"][0]) == {"w", "x", "y", "cycle", "bottleneck", "standard_errors"}
     with pytest.raises(ConfigurationError, match="boss"):
         search(STAR, fixed=("boss",))
 
@@ -428,7 +438,9 @@ def test_a_team_with_one_prompt_has_nobody_to_compare():
             program, trainset=questions(8), valset=questions(8, 1000)
         )
     assert "[R00]" in result.solo.signature.instructions
-    assert metric.calls == result.optimizer_stats["counters"]["rollouts"] == 10 - 2 + 5 + 8
+    assert metric.calls == result.optimizer_stats["counters"]["rollouts"]
+    measured = [e["coalitions"] for e in events(result.optimizer_stats, "credit")]
+    assert set(measured) == {1}, "the whole team only"
 
 
 def test_lessons_of_an_earlier_search_are_kept():
