@@ -20,8 +20,8 @@ from metrics.jsonio import dumps, lines, plain, read_json, read_lines, write_ato
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
-CONFIG, RESULTS, PREDICTIONS, SUMMARY, TRACES = (
-    "config.json", "results.jsonl", "predictions.jsonl", "summary.json", "traces",
+CONFIG, RESULTS, PREDICTIONS, SUMMARY, TRACES, REPORT = (
+    "config.json", "results.jsonl", "predictions.jsonl", "summary.json", "traces", "report.html",
 )  # fmt: skip
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")
 
@@ -102,7 +102,7 @@ class RunFolder:
             raise _cannot_write(self.path, error) from error
 
     def _delete(self) -> None:
-        for name in (SUMMARY, RESULTS, PREDICTIONS, CONFIG):
+        for name in (SUMMARY, REPORT, RESULTS, PREDICTIONS, CONFIG):
             (self.path / name).unlink(missing_ok=True)
         for trace in (self.path / TRACES).glob("*.json"):
             trace.unlink()
