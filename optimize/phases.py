@@ -34,6 +34,7 @@ from optimize.search import check_budget, run_search
 from optimize.stats import SearchLog, curve_csv
 from optimize.stops import BugFound, EndpointDown, JobInterrupted, ProgramBug
 from optimize.usage import sum_usage
+from programs.compiled_state import package_versions
 
 PHASES = ("optimize", "validate", "test", "all")
 Notify = Callable[[str], None]
@@ -80,7 +81,10 @@ def optimize(job: Job, folder: JobFolder, notify: Notify = lambda text: None) ->
         if not folder.has("job.json"):
             guess = estimate(job.method, context, n_test)
             facts = {"conformant": not job.departures, "departures": job.departures, "estimate": guess}
-            folder.write("job.json", {"format": FORMAT, "settings": job.settings, **facts})
+            document = {"format": FORMAT, "settings": job.settings, **facts, "versions": package_versions()}
+            folder.write("job.json", document)
+        elif (begun := folder.read("job.json").get("versions")) != package_versions():
+            notify(f"note: this job was begun with {begun}, this is {package_versions()}: replies may be asked again")
         measured = _preflight(job, context, folder)
         for line in estimate_lines(estimate(job.method, context, n_test, measured)):
             notify(line)

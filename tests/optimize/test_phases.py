@@ -15,6 +15,7 @@ import dspy
 import pytest
 
 from metrics.errors import ConfigurationError, InfrastructureError
+from optimize.job import JobFolder
 from optimize.phases import run_job
 from optimize.result import result_lines
 from optimize.stops import JobInterrupted, ProgramBug
@@ -205,6 +206,12 @@ def test_settings_must_be_the_same_to_resume_and_a_folder_is_not_overwritten_by_
     run_job(sim_job("identity", budget=91), tmp_path, overwrite=True)
 
 
+def test_a_second_writer_is_refused(tmp_path):
+    first = JobFolder.open(tmp_path, {}, resume=False, overwrite=False)
+    with first, pytest.raises(ConfigurationError, match="another process"):
+        run_job(sim_job("identity"), tmp_path)
+
+
 def test_phases_can_be_run_one_by_one_and_in_no_other_order(tmp_path):
     job = sim_job("gepa")
     with pytest.raises(ConfigurationError):
@@ -250,6 +257,7 @@ import os, sys, pathlib
 sys.path.insert(0, {root!r})
 from tests.optimize.jobs import sim_job
 from tests.support.rules import RuleEngine
+from optimize.job import JobFolder
 from optimize.phases import run_job
 class Counting(RuleEngine):
     def complete(self, request):
