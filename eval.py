@@ -104,7 +104,7 @@ class Job:
 
         args = self.args
         with dspy.context(lm=self.models.lm):
-            return evaluate(
+            summary = evaluate(
                 self.program,
                 self.task,
                 folder=folder,
@@ -118,6 +118,11 @@ class Job:
                 facts=self.facts,
                 progress=progress_from_args(args),
             )
+        if args.plots:
+            from metrics.report import try_plots
+
+            try_plots(folder)
+        return summary
 
 
 def prepare(args: argparse.Namespace, models: Any, program: Any, task: Any) -> Job:
@@ -131,8 +136,9 @@ def run(args: argparse.Namespace) -> int:
     from metrics.console import summary_lines
     from metrics.load import EXPORTS, export_run
     from metrics.run_config import default_folder
+    from metrics.run_folder import REPORT
 
-    _check_resume(args)
+    _check_flags(args)
     if args.export and args.export[0] not in EXPORTS:
         raise _mistake(f"--export writes {' or '.join(EXPORTS)}, not {args.export[0]!r}")
     models = lms_from_args(args)
@@ -144,7 +150,8 @@ def run(args: argparse.Namespace) -> int:
     summary = job.run(folder, args.max_usd)
     if args.export:
         export_run(folder, args.export[0])
-    _show(args, folder / "summary.json", summary_lines(summary))
+    report = [f"report: {folder / REPORT}"] if (folder / REPORT).exists() else []
+    _show(args, folder / "summary.json", [*summary_lines(summary), *report])
     return exit_status(summary, args.tolerate_errors)
 
 
@@ -154,7 +161,7 @@ def suite(args: argparse.Namespace) -> int:
     from metrics.run_config import default_folder
     from metrics.suite import run_suite, suite_lines, suite_table, write_suite
 
-    _check_resume(args)
+    _check_flags(args)
     defaults = vars(build_parser().parse_args([]))
     given = [f"--{name.replace('_', '-')}" for name in OF_CELLS if getattr(args, name) != defaults[name]]
     if given:
@@ -322,9 +329,13 @@ def _show(args: argparse.Namespace, path: Path, lines: Sequence[str]) -> None:
     print(path)
 
 
-def _check_resume(args: argparse.Namespace) -> None:
+def _check_flags(args: argparse.Namespace) -> None:
     if args.resume and args.overwrite:
         raise _mistake("--resume and --overwrite exclude each other")
+    if args.plots:
+        from metrics.report.plots import need_matplotlib
+
+        need_matplotlib()
 
 
 def _program(args: argparse.Namespace, role_models: dict[str, Any]) -> Any:

@@ -123,9 +123,16 @@ def evaluate(
             sink.complete([example.id for example in examples])
         if isinstance(sink, RunFolder):
             sink.write_summary(summary)
+            _write_report(sink.path)
         else:
             summary["rows"] = rows
     return summary
+
+
+def _write_report(folder: Path) -> None:
+    from metrics.report import try_report
+
+    try_report(folder)
 
 
 def run_settings(

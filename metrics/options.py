@@ -33,6 +33,8 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--resume", action="store_true",
                        help="go on with an interrupted run: finished rows stay, failed ones are redone")  # fmt: skip
     group.add_argument("--overwrite", action="store_true", help="delete the rows that are in the folder")
+    group.add_argument("--plots", action="store_true",
+                       help="also draw the plots of report.html as PNG and SVG, in plots/ (extra `plots`)")  # fmt: skip
     group.add_argument("--json", action="store_true", help="print the summary as JSON on stdout, and nothing else")
     group.add_argument("--quiet", action="store_true", help="no progress; print the summary's path only")
     group.add_argument("--verbose", action="store_true", help="one line per question, and more log messages")

@@ -52,6 +52,16 @@ def try_report(folder: str | Path) -> Path | None:
         return None
 
 
+def try_plots(folder: str | Path) -> None:
+    """`write_plots` for the end of a run: what goes wrong is one warning."""
+    from metrics.report.plots import write_plots
+
+    try:
+        write_plots(folder)
+    except Exception as error:
+        logger.warning("no plots were written (%s: %s)", type(error).__name__, error)
+
+
 def _page_of(path: Path) -> Page:
     from metrics.report.files import is_job, is_run
 

@@ -135,7 +135,7 @@ def _outcomes(rows: Sequence[Mapping[str, Any]], primary: str, summary: Mapping[
 
 def _groups(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any], primary: str) -> list[Any]:
     """Score, interval and n per value of each label: from the rows, or as the task summed them up."""
-    found = []
+    found: list[Any] = []
     for label in LABELS:
         members: dict[str, list[float]] = {}
         strict: dict[str, list[float]] = {}
