@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError
 
 from programs import loop_notes as notes
 from programs.agent_tool import AgentTool
@@ -141,9 +140,8 @@ class _Run:
         if reply is None:
             self.result.stopped = "context_overflow"
         elif reply.parse_error is not None:
-            self.unreadable(reply, reply.parse_error)
+            self.unreadable(reply, notes.parse_problem(reply.parse_error), reply.parse_error.lm_response)
         else:
-            self.unread_in_row = 0
             self.act(reply)
 
     def act(self, reply: CallResult) -> None:
@@ -155,6 +153,13 @@ class _Run:
         final = handed_in if handed_in is not None else final
         step = self.new_step(prediction.get("thought"), reply)
         has_final = not is_nothing(final)
+        # native mode: the reply itself, not a field of it or an argument of a call
+        plain = has_final and self.adapter.native and handed_in is None and not prediction.get("thought")
+        if reply.finish_reason == "length" and not calls and (plain or not has_final):
+            said = final_text_of(final) if plain else str(prediction.get("thought") or "")
+            self.unreadable(reply, "it ends before a call or an answer", said)
+            return
+        self.unread_in_row = 0
         keys = [(call.name, _args_key(call.args)) for call in calls]
         if calls and not (has_final and all(key in self.known_calls for key in keys)):
             self.run_calls(step, calls, keys)
@@ -162,8 +167,7 @@ class _Run:
             self.asked_for_call = True
             step["notes"] = [notes.CALL_FIRST]
         elif has_final and self.accept(final, prediction.get("report")):
-            plain = self.adapter.native and handed_in is None and not prediction.get("thought")
-            if plain and not self.complete(reply):
+            if plain and not self.has_form():
                 step["thought"] = self.result.final_text  # the final call is to see what was said
                 self.result.stopped = "no_answer"
             else:
@@ -205,24 +209,22 @@ class _Run:
             self.result.report = final
         return self.result.answer is not None
 
-    def complete(self, reply: CallResult) -> bool:
-        """Whether a plain message (native mode) is whole, and carries the required form itself where one is asked for.
+    def has_form(self) -> bool:
+        """Whether a plain message (native mode) carries the required form itself, where one is asked for.
 
         In text mode a filled answer field is the form. Extraction alone does not tell: it also takes a message
         without the form as it is.
         """
-        if reply.finish_reason == "length":
-            return False
         has_form = getattr(self.form, "has_form", None) if self.output == "answer" else None
         return has_form is None or bool(has_form(self.result.final_text))
 
-    def unreadable(self, reply: CallResult, error: AdapterParseError) -> None:
-        """A counted repair turn; after several in a row the loop ends."""
+    def unreadable(self, reply: CallResult, problem: str, text: str) -> None:
+        """A counted repair turn: what was wrong with the reply, and its text; after several in a row the loop ends."""
         self.result.parse_errors += 1
         self.unread_in_row += 1
         step = self.new_step(None, reply)
-        step["error"] = notes.parse_problem(error)
-        step["reply"] = cut(encodable(error.lm_response), 500)
+        step["error"] = problem
+        step["reply"] = cut(encodable(text), 500)
         if self.unread_in_row >= REPEATS:
             self.result.stopped = "unreadable"
         else:

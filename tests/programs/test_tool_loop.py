@@ -419,4 +419,5 @@ def test_a_plain_message_that_was_cut_off_is_not_the_final_one():
             predictor, role="solver", inputs={"question": "Q?", "answer_format": "short"}, tools=[double],
             answer_format=_form(),
         )  # fmt: skip
-    assert (result.answer, result.forced, len(engine.requests)) == ("8", True, 2)
+    assert (result.answer, result.parse_errors, result.forced, len(engine.requests)) == ("8", 1, False, 2)
+    assert "it was cut off at the token limit: be shorter" in trajectory(engine)
