@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from programs.errors import ConfigurationError
@@ -46,15 +48,20 @@ def program_class(name: str) -> type[dspy.Module]:
 
 
 def _user_class(name: str) -> type[dspy.Module]:
+    """A class of the user's own; the working directory is searched after everything that is installed."""
     import dspy
 
     module_name, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # last, so that no file there hides a module of ours or of a library
     try:
         found: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(f"cannot load program {name!r}: {error}") from error
+    except Exception as error:  # whatever the module does when it is imported
+        raise ConfigurationError(f"cannot load program {name!r}: {type(error).__name__}: {error}") from error
     if not (inspect.isclass(found) and issubclass(found, dspy.Module)):
         raise ConfigurationError(f"{name!r} is no dspy.Module class")
     return found
