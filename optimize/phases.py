@@ -15,6 +15,7 @@ from typing import Any
 
 from metrics.errors import ConfigurationError
 from metrics.evaluate import PHASE as EVALUATION_PHASE
+from metrics.report import try_report
 from optimize.candidates import Candidate, Roles
 from optimize.context import SearchContext
 from optimize.estimate import estimate, estimate_lines
@@ -26,7 +27,7 @@ from optimize.ledger import BudgetLedger
 from optimize.methods.base import SEARCH_DECODING
 from optimize.optimizer_lm import RecordedLM
 from optimize.preflight import preflight
-from optimize.progress import PhaseProgress
+from optimize.progress import JobProgress
 from optimize.replay import ReplayCache
 from optimize.result import build_result, save_candidate, score_means
 from optimize.rows import Row, as_rows, mean_score
@@ -48,31 +49,40 @@ def run_job(
     resume: bool = False,
     overwrite: bool = False,
     notify: Notify = lambda text: None,
+    progress: JobProgress | None = None,
 ) -> dict[str, Any] | None:
     """Run what is missing of a job (or one `phase` of it); the result document once the test phase is done, else None.
+
+    However it ends, the folder gets its report.html of what there is (docs/reports.md).
 
     Raises `ConfigurationError` for what cannot be run, `JobInterrupted` when models are out of reach or the money is
     used up (everything paid for is on disk), `ProgramBug` when program or metric raised.
     """
     began = time.monotonic()
+    progress = progress or JobProgress()
     with JobFolder.open(path, job.settings, resume=resume or phase in PHASES[1:3], overwrite=overwrite) as folder:
         try:
             if phase in ("optimize", "all") and not folder.has(f"{OPTIMIZATION}/outcome.json"):
-                optimize(job, folder, notify)
+                optimize(job, folder, notify, progress)
             if phase in ("validate", "all") and not folder.has("selection.json"):
-                validate(job, folder, notify)
+                validate(job, folder, notify, progress)
             if phase in ("test", "all") and not _complete(folder, "test.json"):
-                test(job, folder, notify)
+                test(job, folder, notify, progress)
+            progress.close()
+            return build_result(job, folder, time.monotonic() - began) if folder.has("test.json") else None
         except BugFound as bug:
             raise ProgramBug(str(bug)) from bug.__cause__
         except EndpointDown as down:
             raise JobInterrupted(str(down)) from down
-        if not folder.has("test.json"):
-            return None
-        return build_result(job, folder, time.monotonic() - began)
+        finally:
+            progress.close()
+            if folder.has("job.json"):
+                try_report(path)
 
 
-def optimize(job: Job, folder: JobFolder, notify: Notify = lambda text: None) -> None:
+def optimize(
+    job: Job, folder: JobFolder, notify: Notify = lambda text: None, progress: JobProgress | None = None
+) -> None:
     """The search. Leaves `optimization/outcome.json` with the incumbent, the counters and the usage."""
     with _journals(folder, OPTIMIZATION, "rollouts", "calls", "replies") as (rollouts, calls, replies):
         context = search_context(job, rollouts=rollouts, calls=calls, replies=replies)
@@ -93,10 +103,12 @@ def optimize(job: Job, folder: JobFolder, notify: Notify = lambda text: None) ->
             for part in by_role.values():
                 context.ledger.pay(part.get("usd_billed"), part.get("lm_calls", 0))
         context.ledger.price_run(measured["usd_without_cache"])
-        ledger = context.ledger
-        context.evaluate.on_row = PhaseProgress("optimize", ledger.limit, notify, lambda: ledger.usd)
-        with _logging_to(folder, job, context, notify):
+        progress = progress or JobProgress()
+        progress.search(context.ledger, context.log, context.evaluate.usage, context.prompt_model.usage)
+        context.evaluate.on_row = progress.row
+        with _logging_to(folder, job, context, notify, progress):
             best = run_search(job.method, context)
+        progress.close()
         context.log.incumbent = best
         write_text(folder.file(OPTIMIZATION, "learning_curve.csv"), curve_csv(context.log.learning_curve()))
         save_candidate(job, folder.file(OPTIMIZATION, "best.json"), best, score=context.log.best_score)
@@ -155,11 +167,13 @@ def search_context(
     )
 
 
-def validate(job: Job, folder: JobFolder, notify: Notify = lambda text: None) -> None:
+def validate(
+    job: Job, folder: JobFolder, notify: Notify = lambda text: None, progress: JobProgress | None = None
+) -> None:
     """Score baseline and incumbent on the whole validation split, paired, and decide. The decision is sealed."""
     outcome = _outcome(folder)
     incumbent, baseline = Candidate.from_json(outcome["incumbent"]), job.baseline
-    before, after, usage = _paired(job, folder, VALIDATION, "validate", baseline, incumbent, notify)
+    before, after, usage = _paired(job, folder, VALIDATION, "validate", baseline, incumbent, notify, progress)
     means = mean_score(before), mean_score(after)
     if incumbent.id == baseline.id:
         deployed, reason = False, "no better candidate was found"
@@ -183,7 +197,9 @@ def validate(job: Job, folder: JobFolder, notify: Notify = lambda text: None) ->
     folder.write("selection.json", {**selection, "seal": digest(_rounded(selection))})
 
 
-def test(job: Job, folder: JobFolder, notify: Notify = lambda text: None) -> None:
+def test(
+    job: Job, folder: JobFolder, notify: Notify = lambda text: None, progress: JobProgress | None = None
+) -> None:
     """Score baseline and deployed program on the test split, paired. Only a sealed selection opens it."""
     selection = folder.read("selection.json") if folder.has("selection.json") else {}
     seal = selection.pop("seal", None)
@@ -192,7 +208,7 @@ def test(job: Job, folder: JobFolder, notify: Notify = lambda text: None) -> Non
     if seal != digest(_rounded(selection)):
         raise ConfigurationError("selection.json was changed after it was sealed; the test split stays closed")
     deployed, baseline = Candidate.from_json(selection["candidate"]), job.baseline
-    before, after, usage = _paired(job, folder, TEST, EVALUATION_PHASE, baseline, deployed, notify)
+    before, after, usage = _paired(job, folder, TEST, EVALUATION_PHASE, baseline, deployed, notify, progress)
     scored = [(a, b) for a, b in zip(before, after, strict=True) if a.usable and b.usable]
     means = [mean_score(list(side)) or 0.0 for side in zip(*scored, strict=True)]
     folder.write(
@@ -212,7 +228,14 @@ def test(job: Job, folder: JobFolder, notify: Notify = lambda text: None) -> Non
 
 
 def _paired(
-    job: Job, folder: JobFolder, part: str, phase: str, baseline: Candidate, other: Candidate, notify: Notify
+    job: Job,
+    folder: JobFolder,
+    part: str,
+    phase: str,
+    baseline: Candidate,
+    other: Candidate,
+    notify: Notify,
+    progress: JobProgress | None,
 ) -> tuple[list[Row], list[Row], dict[str, Any]]:
     """Rows of both candidates on one split, same seeds, evaluation decoding, not charged. Equal candidates run once."""
     rows = as_rows(job.splits[part].examples)
@@ -234,9 +257,11 @@ def _paired(
             replay=ReplayCache(calls),
             journal=rollouts,
             record_lost=False,
-            on_row=PhaseProgress(phase, len(rows) * (1 + (other.id != baseline.id)), notify),
         )
         notify(f"{phase}: {len(rows)} rows of the {part} split")
+        if progress is not None:
+            progress.rows(part, len(rows) * (1 + (other.id != baseline.id)), evaluate.usage)
+            evaluate.on_row = progress.row
         before = evaluate(baseline, rows, want_trace=False, charge=False)
         after = before if other.id == baseline.id else evaluate(other, rows, want_trace=False, charge=False)
         return before, after, sum_usage(evaluate.usage)
@@ -258,7 +283,9 @@ def _preflight(job: Job, context: SearchContext, folder: JobFolder) -> dict[str,
 
 
 @contextmanager
-def _logging_to(folder: JobFolder, job: Job, context: SearchContext, notify: Notify) -> Iterator[None]:
+def _logging_to(
+    folder: JobFolder, job: Job, context: SearchContext, notify: Notify, progress: JobProgress
+) -> Iterator[None]:
     """Connect the search's log to the folder: events, candidates, the best program so far."""
     log = context.log
     path = folder.file(OPTIMIZATION, "log.jsonl")
@@ -277,6 +304,7 @@ def _logging_to(folder: JobFolder, job: Job, context: SearchContext, notify: Not
         def sink(event: dict[str, Any]) -> None:
             file.write(json.dumps(event, ensure_ascii=False, sort_keys=True) + "\n")
             file.flush()
+            progress.event(event)
 
         log.sink, log.on_candidate, log.on_commit = sink, on_candidate, on_commit
         on_candidate(context.baseline, {"origin": "baseline"})
@@ -298,7 +326,7 @@ def _journals(folder: JobFolder, part: str, *names: str) -> Iterator[list[Journa
             journal.close()
         raise
     for journal in journals:
-        journal.close(order=lambda record: (record.get("order", 0), record["key"]))
+        journal.close(order=lambda record: (record.get("order", record.get("rollouts", 0)), record["key"]))
 
 
 def _outcome(folder: JobFolder) -> dict[str, Any]:
