@@ -22,7 +22,7 @@ The instruction matters
                step to the last; in 80 % of bridge questions it reads the first page only; in 40 % of comparisons it
                looks at one side only.
     use_tools  "tool results rather than memory", "compute with a tool"
-               with: the last computation uses its tool. Without: in 40 % it is done in the head, and is off by one.
+               with: the last computation uses its tool. Without: in 25 % it is done in the head, and is off by one.
     bare       "answer with the value only", "no extra words"
                with: the value. Without: in 50 % a sentence around the value.
     iso        "ISO dates", "YYYY-MM-DD"
@@ -36,9 +36,9 @@ The instruction matters
     retry      "when a call fails, read the error text", "another spelling"
                with: up to two more calls, corrected by what the error text suggests. Without: goes on without it.
     delegate   "delegate every step", "one sub-question at a time"
-               with: a manager asks link by link. Without: in 50 % it stops after the first report.
+               with: a manager asks link by link. Without: in 40 % it stops after the first report.
     evidence   "report the value with its evidence"
-               with: value and tool results. Without: no evidence, and in 30 % a report that names no value.
+               with: value and tool results. Without: no evidence, and in 20 % a report that names no value.
     compare    "where answers disagree prefer ...", "compare them"
                with: weighs evidence and agreement. Without: an aggregator takes the last value, 50 % of debaters the
                first other answer they read.

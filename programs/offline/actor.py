@@ -91,7 +91,7 @@ class ToolAgent:
             return plan[:1]
         if len(plan) >= 3 and self.traits.slips("chain", 0.8, sampled=False):
             plan = [plan[0], plan[-1]]  # jumps from the first thing found to the last thing asked
-        if len(plan) >= 2 and is_computation(plan[-1].tool) and self.traits.slips("use_tools", 0.4):
+        if len(plan) >= 2 and is_computation(plan[-1].tool) and self.traits.slips("use_tools", 0.25):
             self.mental = plan.pop()
         return plan
 

@@ -91,7 +91,7 @@ def write_report(seen: Seen, traits: Traits, value: Any, trail: tuple[Observatio
     """A report in the asked format. With `evidence` it names value and results; without, only half of them name it."""
     chain = [f"{o.tool}({json.dumps(o.args, ensure_ascii=False)}) gave {clip_result(o.text)}" for o in trail[-4:]]
     names = list(dict.fromkeys(o.tool for o in steps(seen.get("trajectory"))))
-    silent = value is None or ("evidence" not in traits and traits.slips("evidence", 0.3))
+    silent = value is None or ("evidence" not in traits and traits.slips("evidence", 0.2))
     if value is None:
         summary = "Could not find it" + (f" with {', '.join(names)}." if names else ".")
     elif silent:
@@ -196,7 +196,7 @@ class Asker:
         for position in range(len(self.question.chunks) - 1, -1, -1):
             text = sub_question(self.question, position, value)
             if text not in asked:
-                if value is not None and not patient and self.traits.slips("delegate", 0.5, sampled=False):
+                if value is not None and not patient and self.traits.slips("delegate", 0.4, sampled=False):
                     return value, None  # takes the first thing found for the answer
                 return value, (self.finder if position else self._last_helper(), text)
             value = asked[text]

@@ -187,3 +187,75 @@ def test_tool_lists_may_be_missing_empty_or_single_and_no_tool_is_refused():
         prepare_tools(["area"])
     with pytest.raises(ConfigurationError):
         prepare_tools(7)
+
+
+class Silent(Exception):
+    """An exception that cannot say what it is."""
+
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+class TestFunctionsWithoutNamesForTheirParameters:
+    """`*args`, `**kwargs` and positional-only parameters: described truly, and called as their signature wants."""
+
+    @staticmethod
+    def everything(a, /, b: int = 2, *rest: int, c: int = 3, **more: str) -> list:
+        """All kinds of parameters."""
+        return [a, b, list(rest), c, more]
+
+    def test_only_what_is_needed_is_required(self):
+        tools = prepare_tools([self.everything])
+        parameters = tools.schemas[0]["function"]["parameters"]
+        assert parameters["required"] == ["a"]
+        assert set(parameters["properties"]) == {"a", "b", "rest", "c"}
+        assert parameters["properties"]["rest"]["type"] == "array"
+
+    @pytest.mark.parametrize(
+        ("args", "result"),
+        [
+            ({"a": 1}, "[1, 2, [], 3, {}]"),
+            ({"a": 1, "c": "5"}, "[1, 2, [], 5, {}]"),
+            ({"a": 1, "rest": [7, 8]}, "[1, 2, [7, 8], 3, {}]"),
+            ({"a": 1, "b": 4, "rest": "[7]", "x": "y"}, '[1, 4, [7], 3, {"x": "y"}]'),
+        ],
+    )
+    def test_every_argument_arrives(self, args, result):
+        assert call("everything", args, prepare_tools([self.everything])) == (result, "ok")
+        assert call("t", args, prepare_tools([dspy.Tool(self.everything, name="t")])) == (result, "ok")
+
+    def test_a_missing_one_is_named(self):
+        text, kind = call("everything", {"b": 1}, prepare_tools([self.everything]))
+        assert kind == "arguments" and "missing required argument a" in text
+
+    def test_async_ones_are_awaited(self):
+        async def later(x, /, **more):
+            return [x, more]
+
+        assert call("later", {"x": 1, "y": 2}, prepare_tools([later])) == ('[1, {"y": 2}]', "ok")
+
+    def test_a_users_own_description_stays(self):
+        args = {"query": {"type": "string"}, "kwargs": {"type": "object"}}
+        tool = dspy.Tool(lambda **kwargs: kwargs, name="own", desc="d", args=args)
+        assert prepare_tools([tool]).schemas[0]["function"]["parameters"]["properties"] == args
+
+
+@pytest.mark.parametrize("error", [Silent(), SystemExit(3), MemoryError(), RecursionError("deep")])
+def test_whatever_a_tool_raises_is_a_result(error):
+    def broken():
+        """Broken."""
+        raise error
+
+    text, kind = call("broken", {}, prepare_tools([broken]))
+    assert kind == "error" and type(error).__name__ in text
+
+
+def test_a_tool_without_a_docstring_has_a_description_that_providers_take():
+    assert prepare_tools([lambda x: x]).schemas[0]["function"]["description"] == ""
+
+
+def test_a_legal_name_stays_as_it_is():
+    def _private(x: int) -> int:
+        return x
+
+    assert prepare_tools([_private]).names == ["_private"]
