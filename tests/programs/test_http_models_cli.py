@@ -1,4 +1,4 @@
-"""`eval.py` against servers that are dead, silent or locked: one clear line, exit 1, and `--resume` finishes the rows."""
+"""`eval.py` against servers that are dead, silent or locked: one clear line, exit 1, and `--resume` finishes."""
 
 from __future__ import annotations
 
