@@ -29,7 +29,7 @@ def test_the_example_method_improves_a_program_inside_its_budget():
 
 def test_every_flag_in_the_text_exists():
     known = set(build_parser()._option_string_actions)
-    other = {"--load", "--jobs", "--family", "--limit"}  # of eval.py, the grid and the aggregate
+    other = {"--load", "--list", "--jobs", "--family", "--limit"}  # of eval.py, the grid and the aggregate
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT)) <= known | other
 
 
