@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-_FIELD_MARKER = re.compile(r"\[\[(\s*##\s*.*?\s*##\s*)\]\]")
+_FIELD_MARKER = re.compile(r"\[\[(\s*##[^\[\]#\n]{1,200}##\s*)\]\]")
 _HALF_MARKER = re.compile(r"\[\[(\s*##)|(##\s*)\]\]")
 _TAG = re.compile(
-    r"<\s*(/?)\s*(answer|think|thinking|tool_calls?|tool_response|observation|system)\b[^<>]{0,40}>", re.I
+    r"<\s{0,9}(/?)\s{0,9}(answer|think|thinking|tool_calls?|tool_response|observation|system)\b[^<>]{0,40}>", re.I
 )
 _SPECIAL_TOKEN = re.compile(r"<\|([^<>|\n]{1,40})\|>")
 _STOP_WORD = re.compile(r"\bTERMINATE\b")

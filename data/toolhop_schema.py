@@ -156,8 +156,7 @@ def _as_list(kind: Any) -> list[Any]:
 
 def shown_names(names: Sequence[Any]) -> list[str]:
     """Names that providers accept: legal characters, at most 64 of them, equal ones all with `__0`, `__1` ..."""
-    texts = [_NOT_LEGAL_IN_NAME.sub("_", str(name or "").strip()).strip("_") for name in names]
-    legal = [text[:MAX_NAME_CHARS] or "tool" for text in texts]
+    legal = [_legal_name(str(name or "").strip()) for name in names]
     counts = Counter(legal)
     used = {name for name, count in counts.items() if count == 1}
     shown = []
@@ -169,6 +168,12 @@ def shown_names(names: Sequence[Any]) -> list[str]:
         used.add(candidate)
         shown.append(candidate)
     return shown
+
+
+def _legal_name(name: str) -> str:
+    if _NOT_LEGAL_IN_NAME.search(name):
+        name = _NOT_LEGAL_IN_NAME.sub("_", name).strip("_")
+    return name[:MAX_NAME_CHARS] or "tool"
 
 
 def _suffixed(name: str, number: int) -> str:

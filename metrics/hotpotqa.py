@@ -20,11 +20,13 @@ _THINK_END = re.compile(r"</think(?:ing)?\s*>", re.IGNORECASE)
 _THINK_START = re.compile(r"<think(?:ing)?\s*>", re.IGNORECASE)
 # The word, optional bold around it, a colon, optional bold that closes behind the colon.
 _MARKER = re.compile(
-    r"(?<![^\W_])answer[ \t]*(?:\*\*|__|[*_])?[ \t]*[:\uff1a][ \t]*(?:(?:\*{1,3}|_{1,3})(?=\s|$))?", re.IGNORECASE
+    r"(?<![^\W_])answer[ \t]{0,20}(?:\*\*|__|[*_])?[ \t]{0,20}[:\uff1a][ \t]*(?:(?:\*{1,3}|_{1,3})(?=\s|$))?",
+    re.IGNORECASE,
 )
 _LEAD_IN = re.compile(r"^\W{0,3}the\s+(?:final\s+)?answer\s+is\b\s*[:,]?\s*", re.IGNORECASE)
 _CONTROL = re.compile(r"(?:\bTERMINATE\b|\[\[ ?## ?completed ?## ?\]\]|<\|[a-z_]{1,24}\|>|</s>)[\s.!*_]*$")
-_TAGS = re.compile(r"^<answer>|</answer>$", re.IGNORECASE)
+_CONTROL_CHARS = 200  # where a control word at the end of a text is looked for
+_MAX_WRAPPINGS = 100
 _QUOTES = {'"': '"', "'": "'", "`": "`", "\u201c": "\u201d", "\u2018": "\u2019", "\u00ab": "\u00bb", "\u201e": "\u201d"}
 _BRACKETS = {"(": ")", "[": "]", "{": "}", "<": ">"}
 
@@ -130,14 +132,36 @@ def _without_thinking(text: str) -> str:
 def _clean(line: str) -> str:
     """One line without wrapping marks; repeats until nothing more comes off."""
     text = line.strip()
-    while True:
+    for _ in range(_MAX_WRAPPINGS):
         before = text
-        text = _TAGS.sub("", _CONTROL.sub("", text).strip()).strip()
-        text = _unwrap(text)
-        if text.endswith((".", ",")):
-            text = text[:-1].rstrip()
+        text = _unwrap(_without_tags(_without_control_words(text)))
+        text = _without_final_stop(text)
         if text == before:
+            break
+    return text
+
+
+def _without_control_words(text: str) -> str:
+    while True:
+        tail = text[-_CONTROL_CHARS:]  # a search through the whole text for each of them could take seconds
+        found = _CONTROL.search(tail)
+        if found is None:
             return text
+        text = text[: len(text) - len(tail) + found.start()].rstrip()
+
+
+def _without_tags(text: str) -> str:
+    while text[:8].lower() == "<answer>":
+        text = text[8:].lstrip()
+    while text[-9:].lower() == "</answer>":
+        text = text[:-9].rstrip()
+    return text
+
+
+def _without_final_stop(text: str) -> str:
+    while text.endswith((".", ",")):
+        text = text.rstrip(".,").rstrip()
+    return text
 
 
 def _unwrap(text: str) -> str:

@@ -14,6 +14,8 @@ import re
 from decimal import Decimal
 from typing import Any
 
+from metrics.text import as_text
+
 SCORING = "mas-promptbench"
 
 # Literals beyond this length are compared as text only: parsing them could take seconds.
@@ -69,7 +71,7 @@ def extract_answer(final_text: Any) -> str | None:
     """
     if final_text is None:
         return None
-    text = strip_thinking(final_text if isinstance(final_text, str) else str(final_text))
+    text = strip_thinking(as_text(final_text))
     tagged = _after_last(_OPEN, text)
     if tagged is None:
         return text.strip() or None
@@ -86,7 +88,7 @@ def vote_key(answer: Any) -> str:
     """The key under which equal answers merge in a vote; "" for a missing answer."""
     if answer is None:
         return ""
-    text = str(answer).strip().replace(",", "").casefold()
+    text = as_text(answer).strip().replace(",", "").casefold()
     return text.removesuffix(".0").strip()
 
 
@@ -99,10 +101,10 @@ def score(gold: Any, final_text: Any, last_tool_result: Any = "") -> dict[str, A
     `predicted_answer`. Total on any input; nothing extracted, or an empty gold, is wrong.
     """
     answer = extract_answer(final_text)
-    gold_text = "" if gold is None else str(gold).strip()
+    gold_text = as_text(gold).strip()
     credited_by, strict = "none", False
     if answer and gold_text:
-        credited_by = _official(gold_text, answer, "" if last_tool_result is None else str(last_tool_result))
+        credited_by = _official(gold_text, answer, as_text(last_tool_result))
         strict = strict_equal(gold_text, answer)
     return {
         "correct": credited_by != "none",

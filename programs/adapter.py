@@ -210,10 +210,10 @@ class TextAdapter(dspy.ChatAdapter):
             return text
         try:
             return parse_value(replies.unfence(text), annotation)
-        except ValueError:
+        except (ValueError, RecursionError) as error:
             if name in FINAL_FIELDS:  # a malformed report is used as text and counted, never asked again
                 return text
-            raise
+            raise ValueError(str(error)) from None
 
     def _complete(
         self, signature: type[dspy.Signature], plan: Plan, fields: dict[str, Any], completion: str

@@ -8,7 +8,8 @@ from typing import Any
 
 import dspy
 
-from programs.tool_calls import Observation
+from programs.replies import UNPARSED
+from programs.tool_calls import Observation, unparsed_text
 from programs.tools import unique_names
 
 _ARGS = {"question": {"type": "string", "description": "a complete question or task that stands on its own"}}
@@ -61,6 +62,9 @@ class AgentTool(dspy.Tool):
 
     def open(self, name: str, args: dict[str, Any]) -> Delegation | Observation:
         """A delegation ready to run, or the observation that says what is wrong with the arguments."""
+        raw = args.get(UNPARSED)
+        if isinstance(raw, str) and raw.lstrip()[:1] in ("{", "["):
+            return Observation(unparsed_text(name, raw), "arguments")
         question = _question(args)
         if question is None:
             text = f'an error occurred when calling {name}: expected one string argument "question"'

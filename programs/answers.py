@@ -10,7 +10,7 @@ from typing import Any
 
 from programs.errors import ConfigurationError
 
-_THINK = re.compile(r"<(think|thinking)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_THINK_TAG = re.compile(r"<(/?)(think|thinking)>", re.IGNORECASE)
 _THINK_OPEN = re.compile(r"<(?:think|thinking)>", re.IGNORECASE)
 _THINK_CLOSE = re.compile(r"</(?:think|thinking)>", re.IGNORECASE)
 _ANSWER_TAG = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL | re.IGNORECASE)
@@ -25,12 +25,27 @@ def strip_think(text: str) -> str:
     """Text without reasoning blocks: whole ones, one whose start the server kept, one that was cut off."""
     if "<" not in text or "think" not in text.lower():
         return text
-    text = _THINK.sub("", text)
+    text = _without_whole_blocks(text)
     closings = list(_THINK_CLOSE.finditer(text))
     if closings:
         text = text[closings[-1].end() :]
     opening = _THINK_OPEN.search(text)
     return (text[: opening.start()] if opening else text).strip()
+
+
+def _without_whole_blocks(text: str) -> str:
+    tags = list(_THINK_TAG.finditer(text))
+    last_end = {tag[2].lower(): tag.start() for tag in tags if tag[1]}
+    kept, position, opening = [], 0, None
+    for tag in tags:
+        name = tag[2].lower()
+        if opening is None:
+            if not tag[1] and tag.start() < last_end.get(name, -1):
+                opening = tag
+        elif tag[1] and name == opening[2].lower():
+            kept.append(text[position : opening.start()])
+            position, opening = tag.end(), None
+    return "".join([*kept, text[position:]])
 
 
 def is_empty_answer(value: Any) -> bool:

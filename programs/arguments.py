@@ -9,6 +9,8 @@ from typing import Any
 
 import dspy
 
+from programs.json_text import read_json
+
 _TYPE_NAMES = ("string", "boolean", "integer", "number", "array", "object", "null")
 
 
@@ -45,7 +47,7 @@ def coerce(value: Any, schema: Mapping[str, Any]) -> Any:
         text = value.strip()
         if wanted & {"integer", "number", "boolean", "array", "object"}:
             try:
-                parsed = json.loads(text.lower() if text in ("True", "False") else text)
+                parsed = read_json(text.lower() if text in ("True", "False") else text)
             except ValueError:
                 return value
             parsed = _as_whole(parsed) if "integer" in wanted and "number" not in wanted else parsed

@@ -18,7 +18,7 @@ from dspy.adapters.utils import parse_value
 
 from programs.answers import strip_think
 from programs.errors import ConfigurationError
-from programs.neutral import neutralise_markers
+from programs.neutral import encodable, encodable_data, neutralise_markers
 from programs.report import FIELDS, Report, as_text, value_problems
 
 FORMATS = ("freeform", "semi_structured", "structured_soft")
@@ -116,7 +116,7 @@ def parse_handoff(
     """What an agent wrote (text, `Report`, None) as a handoff in the given format. Never raises on a model's text."""
     sender = {"role": role, "index": index, "round": round}
     if communication == "structured_soft" and isinstance(report, str) and report.strip():
-        report = parse_value(report, Report)  # an object somewhere in a text, or the text itself
+        report = _read_report(report)
     if isinstance(report, Report):
         text, fields, problems = report.raw or "", report.own_fields(), report.problems
         if fields:
@@ -127,7 +127,16 @@ def parse_handoff(
         problems = ["empty report"]
     elif communication == "semi_structured":
         fields, problems = parse_tags(text)
+    text, fields = encodable(text), encodable_data(fields)
     return Handoff(sender, text, check_format(communication), fields, tuple(problems), kind, receiver)
+
+
+def _read_report(text: str) -> Report:
+    """The object somewhere in a text, or the text itself."""
+    try:
+        return parse_value(text, Report)
+    except (ValueError, RecursionError):  # nested too deeply to be read
+        return Report.model_validate(text)
 
 
 def handoffs_from(result: Any, communication: str, **more: Any) -> list[Handoff]:
@@ -165,6 +174,7 @@ def parse_delegation(
     fields = {name: as_text(value) for name, value in {"question": question, **more}.items()} if more else {}
     text = json.dumps({"question": question, **more}, ensure_ascii=False, default=str) if more else question
     sender = {"role": role, "index": 0, "round": round}
+    text, fields = encodable(text), encodable_data(fields)
     return Handoff(sender, text, communication, fields, tuple(problems), "delegation", receiver)
 
 

@@ -27,5 +27,7 @@ def is_context_overflow(error: BaseException) -> bool:
 
     if isinstance(error, dspy.ContextWindowExceededError):
         return True
+    if not isinstance(error, dspy.LMError):
+        return False
     text = str(error).lower()
-    return isinstance(error, dspy.LMError) and ("context length" in text or "context window" in text)
+    return "context length" in text or "context window" in text

@@ -8,9 +8,10 @@ from typing import Any
 
 import dspy
 
+from programs.json_text import MAX_DEPTH, find_json, is_deep, read_json
 from programs.neutral import encodable, encodable_data
 
-_HEADER = re.compile(r"^[\s>*_#`]*\[\[\s*##\s*(\w+)\s*##\s*\]\][*_`]*[ \t]*:?", re.MULTILINE)
+_HEADER = re.compile(r"^[\s>*_#`]{0,60}\[\[\s*##\s*(\w+)\s*##\s*\]\][*_`]*[ \t]*:?", re.MULTILINE)
 _INLINE = re.compile(r"\[\[\s*##\s*(\w+)\s*##\s*\]\]")
 _FENCE = re.compile(r"^```[\w-]*\s*\n(.*?)\n?```\s*$", re.DOTALL)
 _TAGGED_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL | re.IGNORECASE)
@@ -31,7 +32,7 @@ def split_sections(text: str) -> dict[str, str]:
     if len(matches) == 1 and len(inline := list(_INLINE.finditer(text))) > 1:
         matches = inline  # everything on one line
     sections: dict[str, str] = {}
-    for match, following in zip(matches, [*matches[1:], None], strict=True):
+    for match, following in zip(matches, [*matches[1:], None], strict=False):
         body = text[match.end() : following.start() if following else len(text)].strip()
         sections.setdefault(match[1].lower(), body)
     return sections
@@ -46,17 +47,6 @@ def unfence(text: str) -> str:
     """The content of a text that is one fenced code block; any other text as it is."""
     match = _FENCE.match(text.strip())
     return match[1].strip() if match else text
-
-
-def find_json(text: str) -> Any:
-    """The first JSON object or list inside a text, None when there is none."""
-    decoder = json.JSONDecoder()
-    for match in re.finditer(r"[\[{]", text):
-        try:
-            return decoder.raw_decode(text, match.start())[0]
-        except ValueError:
-            continue
-    return None
 
 
 def read_calls(text: str) -> dspy.ToolCalls:
@@ -75,7 +65,7 @@ def read_calls(text: str) -> dspy.ToolCalls:
 
 def _load(text: str) -> Any:
     try:
-        return json.loads(text)
+        return read_json(text)
     except ValueError as error:
         reason = str(error)
     value = find_json(text)
@@ -83,7 +73,11 @@ def _load(text: str) -> Any:
         import json_repair  # trailing commas, single quotes; never a reply that was cut off
 
         start = min((i for i in (text.find("{"), text.find("[")) if i >= 0), default=len(text))
-        value = json_repair.loads(text[start:])
+        try:
+            value = json_repair.loads(text[start:])
+        except (ValueError, RecursionError):
+            value = None
+        value = None if is_deep(value) else value
     if not _looks_like_calls(value):
         raise UnreadableReply(f"tool_calls is not valid JSON ({reason})")
     return value
@@ -141,10 +135,12 @@ def as_arguments(arguments: Any) -> dict[str, Any]:
         if not arguments.strip():
             return {}
         try:
-            parsed = json.loads(arguments)
+            parsed = read_json(arguments)
         except ValueError:
-            return {UNPARSED: arguments}
+            return {UNPARSED: encodable(arguments)}
         return as_arguments(parsed)
+    if is_deep(arguments):  # parsed by the provider's client
+        return {UNPARSED: "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1)}
     if isinstance(arguments, dict):
         return encodable_data(arguments)
     return {UNPARSED: json.dumps(arguments, ensure_ascii=False, default=str)}

@@ -14,6 +14,7 @@ from dspy.utils.callback import with_callbacks
 
 from programs.arguments import check_arguments, cut
 from programs.errors import is_infrastructure
+from programs.json_text import read_json
 from programs.replies import UNPARSED
 from programs.tools import ToolList, has_simple_types
 
@@ -43,13 +44,12 @@ def execute_call(tools: ToolList, name: str, args: dict[str, Any], *, limit: int
             result = call_json(args[UNPARSED] if unparsed else args)
             return Observation(str(result), getattr(result, "kind", "ok"))
         if unparsed:
-            why = _why_unparsed(args[UNPARSED])
-            return Observation(f"an error occurred when parsing arguments for {name}: {why}", "arguments")
+            return Observation(unparsed_text(name, args[UNPARSED]), "arguments")
         problem, args = check_arguments(tool, args)
         if problem:
             return Observation(f"an error occurred when calling {name}: {problem}", "arguments")
         return Observation(cut(render_result(_call(tool, args)), limit))
-    except (KeyboardInterrupt, SystemExit):
+    except KeyboardInterrupt:
         raise
     except BaseException as error:
         if is_infrastructure(error):
@@ -84,12 +84,13 @@ def _await(coroutine: Any) -> Any:
         return pool.submit(asyncio.run, coroutine).result()
 
 
-def _why_unparsed(raw: Any) -> str:
+def unparsed_text(name: str, raw: Any) -> str:
+    """What the model reads when the arguments of its call are no JSON object."""
     try:
-        value = json.loads(raw)
+        why = f"expected a JSON object, got {type(read_json(raw)).__name__}"
     except (TypeError, ValueError) as error:
-        return str(error)
-    return f"expected a JSON object, got {type(value).__name__}"
+        why = str(error)
+    return f"an error occurred when parsing arguments for {name}: {why}"
 
 
 # -- results -------------------------------------------------------------------------------------

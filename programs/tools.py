@@ -11,6 +11,7 @@ from typing import Any
 
 import dspy
 
+from programs.by_name import callable_by_name
 from programs.errors import ConfigurationError
 
 MAX_NAME = 64
@@ -38,10 +39,12 @@ class ToolList(list):
     @cached_property
     def schemas(self) -> list[dict[str, Any]]:
         """OpenAI function definitions, with each tool's own parameters verbatim."""
-        return [
-            {"type": "function", "function": {**tool.format_as_litellm_function_call()["function"], "name": name}}
-            for name, tool in zip(self.names, self, strict=True)
-        ]
+        schemas = []
+        for name, tool in zip(self.names, self, strict=True):
+            function = tool.format_as_litellm_function_call()["function"]
+            description = function.get("description") or ""  # providers refuse null
+            schemas.append({"type": "function", "function": {**function, "name": name, "description": description}})
+        return schemas
 
     @cached_property
     def text(self) -> str:
@@ -65,7 +68,7 @@ def prepare_tools(tools: Any, taken: Iterable[str] = ()) -> ToolList:
 
 def _as_tool(tool: Any) -> dspy.Tool:
     if isinstance(tool, dspy.Tool):
-        return tool
+        return callable_by_name(tool) if type(tool) is dspy.Tool else tool
     if not callable(tool):
         raise ConfigurationError(f"a tool must be a function or a dspy.Tool, got {type(tool).__name__}: {tool!r:.80}")
     try:
@@ -75,7 +78,7 @@ def _as_tool(tool: Any) -> dspy.Tool:
         raise ConfigurationError(
             f"cannot describe tool {name!r} ({error}); wrap it as dspy.Tool(func, name=..., desc=..., args=...)"
         ) from error
-    return made
+    return callable_by_name(made)
 
 
 def unique_names(names: list[str], taken: Iterable[str] = ()) -> list[str]:
@@ -98,7 +101,10 @@ def unique_names(names: list[str], taken: Iterable[str] = ()) -> list[str]:
 
 
 def _legal(name: str) -> str:
-    return (_ILLEGAL.sub("_", name.strip()).strip("_") or "tool")[:MAX_NAME]
+    name = name.strip()
+    if name and not _ILLEGAL.search(name):
+        return name[:MAX_NAME]
+    return (_ILLEGAL.sub("_", name).strip("_") or "tool")[:MAX_NAME]
 
 
 def _with_suffix(name: str, number: int) -> str:

@@ -1,5 +1,7 @@
 """HotpotQA scoring as published: the answer line, EM, F1, cover-EM, lenient EM and vote keys."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -157,6 +159,21 @@ def test_a_word_that_ends_in_answer_is_no_marker():
 def test_many_markers_are_read_in_linear_time():
     assert extract_answer("Answer:\n" * 50_000) is None
     assert extract_answer("Answer: (" * 20_000 + "x") == "(" * 1 + "x"
+
+
+@pytest.mark.parametrize("unit", ["TERMINATE ", "<answer>", "(", "[", ". ", "**", '"', "answer: ", "answer" + " " * 99])
+def test_degenerate_messages_are_read_in_linear_time(unit):
+    began = time.process_time()
+    extract_answer(unit * 4_000)
+    extract_answer("Answer: " + "(" * 4_000 + ")" * 4_000)
+    extract_answer("answer" + " " * 40_000 + "x")
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize("end", [" TERMINATE" * 500, ". TERMINATE. TERMINATE", "." * 500, " <|eot_id|></s>"])
+def test_any_number_of_closing_words_comes_off(end):
+    assert extract_answer(f"Answer: Paris{end}") == "Paris"
+    assert extract_answer(end.strip()) is None
 
 
 def test_votes_merge_by_normalised_answer():

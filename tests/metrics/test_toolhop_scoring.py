@@ -187,3 +187,19 @@ def test_any_text_is_its_own_strict_answer_and_never_raises(gold, other):
     answer = extract_answer(f"<answer>{gold}</answer>")
     if answer and gold.strip() == answer:
         assert score(gold, f"<answer>{gold}</answer>")["strict_correct"]
+
+
+class Mute:
+    """An object without a text."""
+
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize("value", [[10**5000], Mute()], ids=type)
+def test_what_cannot_be_printed_is_wrong_and_never_raises(value):
+    value = value[0] if isinstance(value, list) else value
+    for gold, text, tool in ((value, "5", ""), ("5", value, ""), ("5", "6", value), (value, value, value)):
+        assert score(gold, text, tool)["correct"] is False
+    assert extract_answer(value) is None or isinstance(extract_answer(value), str)
+    assert isinstance(vote_key(value), str)
