@@ -65,13 +65,22 @@ class RunState:
         return " · ".join(part for part in parts if part)
 
 
+class State(Protocol):
+    """What is shown: `line()` says where things stand; `begun_with` of `total` were done before."""
+
+    begun_with: int
+    total: int
+
+    def line(self) -> str: ...
+
+
 class Progress(Protocol):
     """What a run reports to; `close` is called however the run ends."""
 
-    def start(self, state: RunState) -> None: ...
-    def update(self, state: RunState, row: dict[str, Any]) -> None: ...
+    def start(self, state: State) -> None: ...
+    def update(self, state: State, row: dict[str, Any]) -> None: ...
     def note(self, text: str) -> None: ...
-    def close(self, state: RunState) -> None: ...
+    def close(self, state: State) -> None: ...
 
 
 class SilentProgress:
@@ -80,10 +89,10 @@ class SilentProgress:
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
 
-    def start(self, state: RunState) -> None:
+    def start(self, state: State) -> None:
         """Nothing."""
 
-    def update(self, state: RunState, row: dict[str, Any]) -> None:
+    def update(self, state: State, row: dict[str, Any]) -> None:
         """Nothing."""
 
     def note(self, text: str) -> None:
@@ -91,7 +100,7 @@ class SilentProgress:
         self.stream.write(text + "\n")
         self.stream.flush()
 
-    def close(self, state: RunState) -> None:
+    def close(self, state: State) -> None:
         """Nothing."""
 
 
@@ -103,12 +112,12 @@ class PlainProgress(SilentProgress):
         self.verbose = verbose
         self._last = time.monotonic()
 
-    def start(self, state: RunState) -> None:
+    def start(self, state: State) -> None:
         """Say how much there is to do."""
         if state.begun_with:
             self.note(f"{state.begun_with} of {state.total} questions are done already")
 
-    def update(self, state: RunState, row: dict[str, Any]) -> None:
+    def update(self, state: State, row: dict[str, Any]) -> None:
         """One finished question."""
         if self.verbose:
             self.note(row_line(row))
@@ -117,7 +126,7 @@ class PlainProgress(SilentProgress):
             self._last = now
             self.note(state.line())
 
-    def close(self, state: RunState) -> None:
+    def close(self, state: State) -> None:
         """The last line."""
         self.note(state.line())
 
@@ -131,16 +140,16 @@ class LiveProgress(SilentProgress):
         from rich.live import Live
 
         self.verbose = verbose
-        self._state: RunState | None = None
+        self._state: State | None = None
         self._console = Console(file=self.stream)
         self._live = Live(console=self._console, get_renderable=self._render, refresh_per_second=3)
 
-    def start(self, state: RunState) -> None:
+    def start(self, state: State) -> None:
         """Begin to draw."""
         self._state = state
         self._live.start()
 
-    def update(self, state: RunState, row: dict[str, Any]) -> None:
+    def update(self, state: State, row: dict[str, Any]) -> None:
         """One finished question."""
         if self.verbose:
             self.note(row_line(row))
@@ -149,7 +158,7 @@ class LiveProgress(SilentProgress):
         """A line above the live one."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def close(self, state: RunState) -> None:
+    def close(self, state: State) -> None:
         """Leave the last state on the screen."""
         self._live.refresh()
         self._live.stop()

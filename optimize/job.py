@@ -19,7 +19,7 @@ from typing import Any
 
 from metrics.errors import ConfigurationError
 from metrics.jsonio import read_json
-from metrics.run_folder import compare_settings
+from metrics.run_folder import REPORT, compare_settings
 from optimize.candidates import Candidate
 from optimize.journal import write_json
 from optimize.methods.base import Method
@@ -104,7 +104,7 @@ class JobFolder:
 
     def clear(self) -> None:
         """Delete the files of a job, and nothing else."""
-        for name in ("job.json", "selection.json", "test.json", "result.json", "program.json"):
+        for name in ("job.json", "selection.json", "test.json", "result.json", "program.json", REPORT):
             (self.path / name).unlink(missing_ok=True)
         for part in (OPTIMIZATION, f"{OPTIMIZATION}/candidates", VALIDATION, TEST):
             for pattern in ("*.json", "*.jsonl", "*.csv"):

@@ -108,6 +108,7 @@ class RecordedLM(dspy.BaseLM):
                     own.pop("rollout_id")
                 outputs = self._ask(prompt, messages, {**own, **options})
             record = {"key": key, "kind": kind, "outputs": jsonable(outputs), "usage": tape.calls}
+            record["rollouts"] = desk.ledger.spent  # when: rollouts are the clock of a search
             desk.journal.append(record)
         meter = UsageMeter()
         with dspy.context(usage_meter=meter):

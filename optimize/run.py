@@ -34,14 +34,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Run, resume or estimate one job."""
+    from metrics.report import try_plots
+    from metrics.report.plots import need_matplotlib
     from optimize.phases import run_job
+    from optimize.progress import job_progress
     from optimize.result import result_lines
     from optimize.stops import JobInterrupted, ProgramBug
 
     if args.resume and args.overwrite:
         raise _mistake("--resume and --overwrite exclude each other")
+    if args.plots:
+        need_matplotlib()
     job = job_from_args(args)
-    notify = _notifier(args)
+    progress = job_progress(quiet=args.quiet, verbose=args.verbose)
+    notify = progress.note
     if job.method.needs_optimizer_model and not args.reflection_model and not job.settings["embedded"]:
         notify(f"no --reflection-model: {job.settings['model']} proposes its own prompts")
     for notice in getattr(job.splits["train"], "notices", None) or ():
@@ -50,7 +56,15 @@ def run(args: argparse.Namespace) -> int:
         return dry_run(args, job)
     folder = default_folder(args, job)
     try:
-        result = run_job(job, folder, phase=args.phase, resume=args.resume, overwrite=args.overwrite, notify=notify)
+        result = run_job(
+            job,
+            folder,
+            phase=args.phase,
+            resume=args.resume,
+            overwrite=args.overwrite,
+            notify=notify,
+            progress=progress,
+        )
     except JobInterrupted as error:
         print(f"interrupted: {error}", file=sys.stderr)
         print(f"everything paid for is in {folder}; the same command with --resume goes on", file=sys.stderr)
@@ -59,6 +73,8 @@ def run(args: argparse.Namespace) -> int:
         traceback.print_exception(error.__cause__ or error)
         print(f"stopped by a bug in the program or the metric: {error}", file=sys.stderr)
         return 3
+    if args.plots:
+        try_plots(folder)
     return _show(args, folder, result, result_lines)
 
 
@@ -85,6 +101,8 @@ def _show(args: argparse.Namespace, folder: Any, result: dict[str, Any] | None, 
     if result is None:
         print(folder)
         return 0
+    from metrics.run_folder import REPORT
+
     path = folder / "result.json"
     if args.json:
         print(path.read_text(encoding="utf-8"), end="")
@@ -93,6 +111,7 @@ def _show(args: argparse.Namespace, folder: Any, result: dict[str, Any] | None, 
         if not args.quiet:
             print("\n".join(lines(result)))
             print(f"program     {folder / 'program.json'}   {_reproduce(args, result)}")
+            print(f"report      {folder / REPORT}")
         print(path)
     return 0 if result["test"]["complete"] else 1
 
@@ -112,14 +131,6 @@ def _reproduce(args: argparse.Namespace, result: dict[str, Any]) -> str:
     if not result["dataset"].endswith("-sample"):
         parts.append(" --limit 0")
     return f"(the same test score: eval.py --load IT{''.join(parts)})"
-
-
-def _notifier(args: argparse.Namespace) -> Any:
-    def notify(text: str) -> None:
-        if not args.quiet:
-            print(text, file=sys.stderr, flush=True)
-
-    return notify
 
 
 def _mistake(text: str) -> ValueError:
