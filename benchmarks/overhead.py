@@ -6,8 +6,9 @@ process: our programs under `metrics.evaluate` with run folder and traces as `ev
 `dspy.Predict` (one call per question) under `dspy.Evaluate`. Nothing is cached but in the last part, which runs
 questions again whose every reply is in the cache.
 
-CPU is this process's (user and system) per model call. "of ideal" compares the rate with threads / latency. Other
-work on the machine lowers the rates and leaves the ratios of CPU alone; `--repeat 3` shows the spread.
+CPU is this process's (user and system) per model call. "of ideal" compares the rate of questions with one at which
+only the latency counts: threads / (latency x calls that follow each other in a question). Other work on the machine
+lowers the rates and hardly the ratios of CPU; `--repeat 3` gives medians. All programs: `--programs all`.
 """
 
 from __future__ import annotations
@@ -107,10 +108,10 @@ def answer_of(question: str) -> str:
     return f"value {question.split('number ')[1].split(',')[0]}"
 
 
-# -- the contestants: (questions, threads) -> number right -----------------------------------------
+# -- the contestants: (questions, threads, model) -> (number right, model calls) --------------------
 
 
-def ours(name: str, mode: str, texts: Sequence[str], threads: int, lm: Any) -> int:
+def ours(name: str, mode: str, texts: Sequence[str], threads: int, lm: Any) -> tuple[int, int]:
     import dspy
 
     from metrics.evaluate import evaluate
@@ -122,21 +123,23 @@ def ours(name: str, mode: str, texts: Sequence[str], threads: int, lm: Any) -> i
         summary = evaluate(program, task, folder=Path(folder) / "run", threads=threads)
         rows = [json.loads(line) for line in (Path(folder) / "run" / "results.jsonl").read_text().splitlines()]
     assert summary["complete"], summary
-    return sum(row["correct"] or False for row in rows)
+    return sum(row["correct"] or False for row in rows), summary["lm_calls"]
 
 
-def react(mode: str, texts: Sequence[str], threads: int, lm: Any) -> int:
+def react(mode: str, texts: Sequence[str], threads: int, lm: Any) -> tuple[int, int]:
     import dspy
+
+    from tests.support.llm_replay import CHAIN
 
     program = dspy.ReActV2("question -> answer", tools=tools(), max_iters=9)
     adapter = dspy.ChatAdapter(use_native_function_calling=mode == "native")
-    return dspy_evaluate(program, texts, threads, lm, adapter)
+    return dspy_evaluate(program, texts, threads, lm, adapter), (CHAIN + 1) * len(texts)
 
 
-def predict(texts: Sequence[str], threads: int, lm: Any) -> int:
+def predict(texts: Sequence[str], threads: int, lm: Any) -> tuple[int, int]:
     import dspy
 
-    return dspy_evaluate(dspy.Predict("question -> answer"), texts, threads, lm, None)
+    return dspy_evaluate(dspy.Predict("question -> answer"), texts, threads, lm, None), len(texts)
 
 
 def dspy_evaluate(program: Any, texts: Sequence[str], threads: int, lm: Any, adapter: Any) -> int:
@@ -154,9 +157,12 @@ def dspy_evaluate(program: Any, texts: Sequence[str], threads: int, lm: Any, ada
         return round(judge(program).score * len(devset) / 100)
 
 
-def contestants(names: Sequence[str]) -> dict[str, tuple[Callable[..., int], bool]]:
+Runner = Callable[..., tuple[int, int]]
+
+
+def contestants(names: Sequence[str]) -> dict[str, tuple[Runner, bool]]:
     """Label -> (runner, whether it uses our `build_lm`)."""
-    listed: dict[str, tuple[Callable[..., int], bool]] = {
+    listed: dict[str, tuple[Runner, bool]] = {
         "Predict": (predict, False),
         "ReActV2 text": (partial(react, "text"), False),
         "ReActV2 native": (partial(react, "native"), False),
@@ -195,16 +201,16 @@ def stub(latency: float) -> Iterator[str]:
         server.close()
 
 
-def measure(run: Callable[..., int], own_lm: bool, texts: Sequence[str], threads: int, url: str, cache: bool) -> dict:
-    """Seconds and CPU seconds of one run; every question must be right."""
-    lm = make_lm(url, own_lm, cache)
+def measure(run: Runner, own_lm: bool, texts: Sequence[str], threads: int, url: str) -> dict[str, float]:
+    """Seconds, CPU seconds and model calls of one run; every question must be right."""
+    lm = make_lm(url, own_lm, False)
     run(questions(min(threads, 4), 900_000), threads, lm)  # connections, imports, caches of signatures
     cpu, began = time.process_time(), time.perf_counter()
-    right = run(texts, threads, lm)
+    right, calls = run(texts, threads, lm)
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     if right != len(texts):
         raise SystemExit(f"{right} of {len(texts)} questions right: the stub and the program do not fit")
-    return {"seconds": seconds, "cpu": cpu}
+    return {"seconds": seconds, "cpu": cpu, "calls": calls}
 
 
 def make_lm(url: str, own: bool, cache: bool) -> Any:
@@ -217,27 +223,34 @@ def make_lm(url: str, own: bool, cache: bool) -> Any:
     return dspy.LM(MODEL, api_base=url, api_key="none", cache=cache)
 
 
-def calls_per_question(label: str) -> int:
-    from tests.support.llm_replay import CHAIN
-
-    return 1 if label == "Predict" else CHAIN + 1
+def depth(run: Runner, own_lm: bool, url: str, latency: float) -> int:
+    """Model calls that follow each other in one question; agents side by side count once."""
+    lm = make_lm(url, own_lm, False)
+    run(questions(1, 800_000), 1, lm)
+    seconds = []
+    for number in range(2):
+        began = time.perf_counter()
+        run(questions(1, 800_001 + number), 1, lm)
+        seconds.append(time.perf_counter() - began)
+    return max(1, int(min(seconds) / latency + 0.02))
 
 
 def live(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Every contestant at every number of threads, taking turns, `--repeat` times."""
     results: list[dict[str, Any]] = []
     with stub(args.latency) as url:
+        listed = contestants(args.programs)
+        depths = {label: depth(run, own_lm, url, args.latency) for label, (run, own_lm) in listed.items()}
         for threads in args.threads:
             for _ in range(args.repeat):
-                for label, (run, own_lm) in contestants(args.programs).items():
-                    calls = calls_per_question(label)
-                    texts = questions(threads * WAVES.get(threads, 3) * (4 if calls == 1 else 1))
-                    cost = measure(run, own_lm, texts, threads, url, cache=False)
-                    n_calls = calls * len(texts)
+                for label, (run, own_lm) in listed.items():
+                    waves = WAVES.get(threads, 3) * (4 if label == "Predict" else 1)
+                    cost = measure(run, own_lm, questions(threads * waves), threads, url)
+                    rate = threads * waves / cost["seconds"]
                     results.append({
-                        "label": label, "threads": threads, "calls_s": n_calls / cost["seconds"],
-                        "questions_s": len(texts) / cost["seconds"], "cpu_ms": 1000 * cost["cpu"] / n_calls,
-                        "of_ideal": n_calls / cost["seconds"] / (threads / args.latency),
+                        "label": label, "threads": threads, "depth": depths[label], "questions_s": rate,
+                        "calls_s": cost["calls"] / cost["seconds"], "cpu_ms": 1000 * cost["cpu"] / cost["calls"],
+                        "of_ideal": rate * depths[label] * args.latency / threads,
                     })  # fmt: skip
     return results
 
@@ -308,13 +321,15 @@ def show(args: argparse.Namespace, results: list[dict[str, Any]], again: list[di
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--programs", nargs="+", default=["single"])
+    parser.add_argument("--programs", nargs="+", default=["single"], help="names, or all; default: single")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 16, 64])
     parser.add_argument("--latency", type=float, default=0.5, help="seconds per model call")
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--rows", type=int, default=300, help="rows of the cached part; 0: leave it out")
     parser.add_argument("--json", metavar="FILE", help="write all measurements there")
     args = parser.parse_args(argv)
+    if args.programs == ["all"]:
+        args.programs = ["single", "independent", "sequential", "centralized", "decentralized", "agent_as_tool"]
     with tempfile.TemporaryDirectory() as folder:
         os.environ["DSPY_CACHEDIR"] = folder
         import dspy

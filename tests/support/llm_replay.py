@@ -46,41 +46,53 @@ def shown_name(calls: list[dict[str, Any]], position: int, offered: str) -> str:
     return f"{name}__{[call['name'] for call in calls[:position]].count(name)}"
 
 
-def chain(request: ChatRequest) -> Reply:
-    """Three calls one after the other, then the answer: the same for `single`, ReActV2 and a bare predictor.
-
-    The number of calls so far is read from the request: our trajectory lines, ReActV2's tool results.
-    """
-    tools = request.body.get("tools")
-    messages = request.messages
-    text = request.user
-    number = next((found[1] for found in map(_QUESTION.search, _contents(messages)) if found), "0")
-    if "[[ ## trajectory ## ]]" in text:
-        done, submit = len(_STEP.findall(text)), False
-    else:
-        done = sum(m["role"] == "tool" or "[[ ## tool_call_results ## ]]" in str(m.get("content")) for m in messages)
-        submit = tools is not None or "`submit`" in request.system
-        if not submit:
-            return Reply(chat_reply(answer=f"value {number}"))
-    if done < CHAIN:
-        call = (f"look_up_relation_{done}", {"entity": f"entity {number}", "relation": "author", "language": "en"})
-        return Reply(calls=[call]) if tools else Reply(_text(call, submit))
-    if submit:
-        call = ("submit", {"answer": f"value {number}"})
-        return Reply(calls=[call]) if tools else Reply(_text(call, submit))
-    return Reply(f"value {number}" if tools is not None else say(f"value {number}"))
-
-
-CHAIN = 3
+CHAIN = 3  # tool calls of one agent
 _QUESTION = re.compile(r"question number (\d+)")
+_ASKS_FOR = re.compile(r"`\[\[ ## (\w+) ## \]\]`")
+_AGENT_TOOL = re.compile(r'"name": "(ask_\w+)"')
 
 
-def _contents(messages: Iterable[Mapping[str, Any]]) -> Iterable[str]:
-    return (str(message.get("content")) for message in messages if message["role"] == "user")
+def chain(request: ChatRequest) -> Reply:
+    """Every tool agent makes three calls one after the other, then says the value of its question.
+
+    The same work for our programs (a manager or planner asks its first agent once), for ReActV2 and for a bare
+    predictor. How far an agent is, is read from the request: our trajectory lines, ReActV2's tool results.
+    """
+    user = request.user
+    number = next((found[1] for found in map(_QUESTION.search, _user_texts(request)) if found), "0")
+    value = f"value {number}"
+    call = f"entity {number}"
+    if "[[ ## trajectory ## ]]" not in user:
+        if "`submit`" in request.system:
+            return _react(request, call, value)
+        closing = user.rpartition("Respond with the corresponding output fields")[2]
+        return Reply(chat_reply(**dict.fromkeys(_ASKS_FOR.findall(closing)[:-1], value)))
+    native = "[[ ## tools ## ]]" not in user
+    done = len(_STEP.findall(request.field("trajectory")))
+    asks = _AGENT_TOOL.search(json.dumps(request.tools) if native else request.field("tools"))
+    if done < (1 if asks else CHAIN):
+        made = (asks[1], {"question": f"question number {number}"}) if asks else _look_up(done, call)
+        return Reply(calls=[made]) if native else Reply(act(made))
+    if native:
+        return Reply(value)
+    return Reply(say(value, field="report" if "`[[ ## report ## ]]`" in user else "answer"))
 
 
-def _text(call: tuple[str, dict[str, Any]], react: bool) -> str:
-    if not react:
-        return act(call)
+def _react(request: ChatRequest, entity: str, value: str) -> Reply:
+    results = (
+        m["role"] == "tool" or "[[ ## tool_call_results ## ]]" in str(m.get("content")) for m in request.messages
+    )
+    done = sum(results)
+    call = _look_up(done, entity) if done < CHAIN else ("submit", {"answer": value})
+    if request.tools:
+        return Reply(calls=[call])
     calls = json.dumps({"tool_calls": [{"name": call[0], "args": call[1]}]})
-    return chat_reply(next_thought="next", tool_calls=calls)
+    return Reply(chat_reply(next_thought="next", tool_calls=calls))
+
+
+def _look_up(position: int, entity: str) -> tuple[str, dict[str, Any]]:
+    return f"look_up_relation_{position}", {"entity": entity, "relation": "author", "language": "en"}
+
+
+def _user_texts(request: ChatRequest) -> Iterable[str]:
+    return (str(message.get("content")) for message in request.messages if message["role"] == "user")
