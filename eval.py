@@ -339,8 +339,8 @@ def _check_flags(args: argparse.Namespace) -> None:
 
 
 def _program(args: argparse.Namespace, role_models: dict[str, Any]) -> Any:
-    if not args.load:
-        args.program = args.program or "single"
+    if args.load is None:
+        args.program = "single" if args.program is None else args.program
         return program_from_args(args, role_models=role_models)
     from programs.compiled_file import load_program
 

@@ -107,6 +107,8 @@ def _json_rows(file: Path) -> Iterable[Row]:
         text = file.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{file.name} is not UTF-8 text ({error})") from None
+    except OSError as error:
+        raise ConfigurationError(f"--data-file: cannot read {file}: {error.strerror or error}") from None
     if text.lstrip()[:1] == "[":
         yield from _check_list(file, text)
         return
@@ -115,7 +117,7 @@ def _json_rows(file: Path) -> Iterable[Row]:
         if line.strip():
             try:
                 row = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ConfigurationError(f"{file.name}, line {number}: {error}") from None
             if not isinstance(row, dict):
                 raise ConfigurationError(f"{file.name}, line {number}: expected a JSON object")
@@ -125,7 +127,7 @@ def _json_rows(file: Path) -> Iterable[Row]:
 def _check_list(file: Path, text: str) -> list[Row]:
     try:
         rows = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{file.name}: {error}") from None
     for number, row in enumerate(rows):
         if not isinstance(row, dict):

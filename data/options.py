@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from data.registry import TASKS, load_splits, load_task, task_entry
 from data.splits import SPLITS
+from metrics.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from metrics.task import Task
@@ -20,7 +21,8 @@ def add_dataset_flags(parser: argparse.ArgumentParser, *, evaluation: bool = Tru
     group = parser.add_argument_group("dataset")
     group.add_argument("--dataset", default=DEFAULT_DATASET, metavar="NAME",
                        help=f"{', '.join(TASKS)}; default: {DEFAULT_DATASET}")  # fmt: skip
-    group.add_argument("--data-file", metavar="FILE", help="rows in the dataset's original format instead of the hub")
+    group.add_argument("--data-file", type=_not_empty, metavar="FILE",
+                       help="rows in the dataset's original format instead of the hub")  # fmt: skip
     group.add_argument("--split-from-file", action="store_true",
                        help="draw new splits of --data-file in the published proportions; the run is then marked "
                             "non-conformant")  # fmt: skip
@@ -63,8 +65,12 @@ def row_limit(args: argparse.Namespace) -> int:
 
 def only_ids(args: argparse.Namespace) -> list[str] | None:
     """The ids of `--only`, given as words or with commas."""
-    ids = [part.strip() for word in args.only or () for part in word.split(",") if part.strip()]
-    return ids or None
+    if args.only is None:
+        return None
+    ids = [part.strip() for word in args.only for part in word.split(",") if part.strip()]
+    if not ids:  # an empty variable of a shell script must not run everything
+        raise ConfigurationError("--only names no id")
+    return ids
 
 
 def dataset_notices(args: argparse.Namespace, task: Any) -> list[str]:
@@ -85,6 +91,12 @@ def _shape(args: argparse.Namespace) -> dict[str, Any]:
         "scenario": args.scenario,
         "tool_result_budget": args.tool_result_budget,
     }
+
+
+def _not_empty(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("is empty")
+    return text
 
 
 def _whole(text: str) -> int:

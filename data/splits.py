@@ -183,7 +183,7 @@ def draw_train_validation(
 def ids_hash(ids: Sequence[RowId]) -> str:
     """A short hash of an ordered id list (first 16 hex digits of SHA-256 over its JSON)."""
     text = json.dumps([str(row_id) for row_id in ids], separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def file_hash(path: str) -> str:

@@ -95,7 +95,7 @@ def read_json(path: Path) -> Any:
     """The file's JSON value; ValueError naming the file when it is not JSON, OSError when it cannot be read."""
     try:
         return json.loads(path.read_bytes())
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
 
 
@@ -118,7 +118,7 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
             continue
         try:
             row = json.loads(line)
-        except (ValueError, UnicodeDecodeError):
+        except (ValueError, RecursionError):
             torn += 1
             continue
         if isinstance(row, dict):

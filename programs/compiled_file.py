@@ -182,6 +182,8 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         state = json.loads(text)
+    except RecursionError:
+        raise CompiledFileError(f"{path} cannot be read: it is nested too deeply") from None
     except (OSError, ValueError) as error:
         empty = isinstance(error, ValueError) and not path.read_bytes().strip()
         raise CompiledFileError(f"{path} is empty" if empty else f"{path} cannot be read: {error}") from error
@@ -197,7 +199,24 @@ def _read(path: Path) -> dict[str, Any]:
     version = header.get("format_version")
     if version != FORMAT_VERSION:
         raise CompiledFileError(f"{path} has format version {version!r}, this package reads version {FORMAT_VERSION}")
+    malformed = _malformed(header)
+    if malformed:
+        raise CompiledFileError(f"{path}: its header is malformed: {', '.join(malformed)}")
     return state
+
+
+def _malformed(header: dict[str, Any]) -> list[str]:
+    """Parts of a header that are of another form than `save_program` writes, so that nothing later trips over them."""
+    parts = ("hyper", "decoding", "packages", "models")
+    wrong = [name for name in parts if not isinstance(header.get(name) or {}, dict)]
+    if not isinstance(header["program"], str):
+        wrong.append("program")
+    for role, fields in header["roles"].items():
+        for side in ("inputs", "outputs"):
+            names = fields.get(side, [])
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                wrong.append(f"roles.{role}.{side}")
+    return wrong
 
 
 def _build(path: Path, header: dict[str, Any], name: str | None, overrides: dict[str, Any]) -> dspy.Module:
@@ -230,7 +249,7 @@ def _apply(path: Path, state: dict[str, Any], header: dict[str, Any], program: d
     if planted:
         logger.warning("%s: settings in the file are ignored (%s); %s", path, ", ".join(planted), _GIVE_IT)
     elif header.get("own_endpoint") and dspy.settings.lm is None:
-        models = ", ".join(sorted(set(header.get("models", {}).values())))
+        models = ", ".join(sorted({str(model) for model in (header.get("models") or {}).values()}))
         logger.warning("%s: its models (%s) were served by an endpoint of their own; %s", path, models, _GIVE_IT)
     for name, part in state.items():
         if text_hash(part["signature"]["instructions"]) != header["roles"][name].get("instructions_hash"):
@@ -258,6 +277,8 @@ def _check_fit(path: Path, state: dict[str, Any], header: dict[str, Any], progra
         signature = part.get("signature") if isinstance(part, dict) else None
         if not isinstance(signature, dict) or not isinstance(signature.get("instructions"), str):
             raise CompiledFileError(f"{path}: the state of {name} has no instructions")
+        if not isinstance(signature.get("fields", []), list):
+            raise CompiledFileError(f"{path}: the fields of {name} are no list")
         if pair[0] != pair[1] or len(signature.get("fields", ())) != len(pair[1]):
             differing[name] = (pair[0], pair[1])
     if not (missing or extra or differing):

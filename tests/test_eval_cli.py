@@ -133,6 +133,9 @@ def test_quiet_prints_the_path_only(call):
         (["--program", "no.such:Team"], "cannot load program"),
         (["--dataset", "nonsense"], "unknown dataset"),
         (["--only", "nope"], "--only"),
+        (["--only", ","], "--only names no id"),
+        (["--program", ""], "unknown program ''"),
+        (["--load", ""], "no compiled program ''"),
         (["--offset", "500"], "nothing to run"),
         (["--team-size", "3", "--program", "centralized"], "team size"),
         (["--rounds", "2"], "rounds"),
@@ -155,7 +158,8 @@ def test_user_mistakes_are_one_line_and_status_2(call, arguments, says):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--threads", "0"], ["--max-errors", "-1"], ["--max-usd", "x"], ["--limit", "-3"]]
+    "arguments",
+    [["--threads", "0"], ["--max-errors", "-1"], ["--max-usd", "x"], ["--limit", "-3"], ["--data-file", ""]],
 )
 def test_bad_numbers_are_usage_errors(arguments):
     with pytest.raises(SystemExit) as caught:

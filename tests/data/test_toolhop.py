@@ -194,6 +194,20 @@ def test_bad_files_are_one_line(file, allowed, rows, words):
     assert "\n" not in str(caught.value)
 
 
+def test_a_file_that_is_nested_without_end_is_one_line(tmp_path, allowed):
+    for text in ("[" * 100_000, '{"id": ' * 100_000):
+        path = tmp_path / "rows.json"
+        path.write_text(text)
+        with pytest.raises(ConfigurationError, match=r"rows\.json"):
+            load(data_file=str(path), split="all")
+
+
+@pytest.mark.parametrize("row_id", ["\ud800", "a/../../b", "..", "", "é\u2028\x00", "x" * 5000, 10**30, -1])
+def test_any_id_that_is_a_number_or_a_text_can_be_run(file, allowed, row_id):
+    task = load(data_file=file([make_row(row_id)]), split="all")
+    assert [example.id for example in task.examples] == [row_id] and task.config["ids_hash"]
+
+
 def test_options_that_do_not_apply_are_refused(file):
     for options, words in [
         ({"wiki": "live"}, "no Wikipedia tools"),
@@ -394,7 +408,7 @@ def test_nothing_hidden_reaches_a_prompt_a_trace_or_a_prediction(file, allowed, 
     assert any("look" in text for name, text in seen.items() if name[0].isdigit())  # the traces hold the prompts
     assert not [name for name, text in seen.items() if CANARY in text and name != "summary.json"]
     hidden = {name for name, text in seen.items() if "GOLDCANARY" in text}
-    assert hidden <= {"results.jsonl"}  # where the row states its own gold
+    assert hidden <= {"results.jsonl", "report.html"}  # where the row states its own gold, for people
 
 
 def test_a_refused_run_asks_no_model_and_counts_as_wrong(file, monkeypatch):

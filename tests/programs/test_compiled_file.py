@@ -194,6 +194,11 @@ class TestDoesNotFit:
             lambda s: s["metadata"]["hopteam"]["roles"].pop("writer"),
             lambda s: s["metadata"]["hopteam"]["roles"].update(writer=None),
             lambda s: s["planner"].update(fields={"plan": {"nonsense": 1}}),
+            lambda s: s["planner"]["signature"].update(fields=5),
+            lambda s: s["metadata"]["hopteam"].update(packages="none"),
+            lambda s: s["metadata"]["hopteam"].update(program=["x"]),
+            lambda s: s["metadata"]["hopteam"]["roles"]["writer"].update(inputs=True),
+            lambda s: s["metadata"]["hopteam"]["roles"]["writer"].update(outputs=[{}]),
         ],
     )
     def test_damaged_states_are_one_kind_of_error_and_change_nothing(self, file, change):
@@ -203,10 +208,18 @@ class TestDoesNotFit:
             load_program(edit(file, change), team)
         assert team.dump_state() == before
 
+    @pytest.mark.parametrize("part", ["hyper", "decoding", "packages", "models"])
+    @pytest.mark.parametrize("value", [["x"], "x", 1.5, True])
+    def test_a_header_of_another_form_is_refused_by_name(self, tmp_path, part, value):
+        path = save_program(build_program("single"), tmp_path / "single.json")
+        with pytest.raises(CompiledFileError, match=f"its header is malformed: {part}"):
+            load_program(edit(path, lambda s: s["metadata"]["hopteam"].update({part: value})))
+
     @pytest.mark.parametrize(
         ("content", "message"),
         [
             (b"", "is empty"),
+            (b"[" * 100_000, "nested too deeply"),
             (b"  \n", "is empty"),
             (b'{"planner": {', "cannot be read"),
             (b"\xff\xfe\x00", "cannot be read"),
