@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -237,14 +237,15 @@ class Endpoint:
     def error(self, reply: HttpReply, key: str | None) -> Exception:
         """The error that a status and a body stand for. Keys that a server quotes are taken out."""
         message, code, kind = _said(reply.body)
-        for secret in (key, self.key()):
-            if secret and len(secret) > 3:
-                message = message.replace(secret, "***")
+        message = without_secrets(message, (key, self.key()))
         status = reply.status
         text = f"{self.host}: HTTP {status}{f': {message}' if message else ''}"
         details: dict[str, Any] = {"model": self.name, "status": status, "provider_code": code or kind or None}
+        if 300 <= status < 400:
+            target = shown_address(reply.headers.get("location", ""))
+            return dspy_errors.LMInvalidRequestError(f"{text} (the address was moved: {target})", **details)
         if status in (400, 413, 422, 500) and (
-            code == "context_length_exceeded" or kind == "exceed_context_size_error" or _CONTEXT.search(message)
+            code == "context_length_exceeded" or kind == "exceed_context_size_error" or is_about_context(message)
         ):
             return dspy_errors.ContextWindowExceededError(message=text, **details)
         if status in (401, 403):
@@ -269,6 +270,19 @@ class Endpoint:
         if key or self.key():
             return f"check {names}"
         return f"no key was sent: set {names} in the environment"
+
+
+def is_about_context(message: str) -> bool:
+    """True for what servers say when a request is longer than the model's window."""
+    return _CONTEXT.search(message) is not None
+
+
+def without_secrets(text: str, secrets: Iterable[str | None]) -> str:
+    """The text without the keys that a server quoted in it."""
+    for secret in secrets:
+        if secret and len(secret) > 3:
+            text = text.replace(secret, "***")
+    return text
 
 
 def shown_address(url: str) -> str:

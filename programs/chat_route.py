@@ -1,4 +1,4 @@
-"""Which models are spoken to by our own client, and where they live."""
+"""Which models are spoken to by our own client, where they live, and which keys they need."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from programs.chat_api import Endpoint
+
+_BARE_ADDRESS_PREFIXES = ("ollama", "ollama_chat", "anthropic")
 
 
 def find_endpoint(lm: Any, address: str) -> tuple[Endpoint, str] | None:
@@ -83,4 +85,31 @@ def server_address(model: str, address: str) -> str:
     return address.rstrip("/") + ("/v1" if bare else "")
 
 
-_BARE_ADDRESS_PREFIXES = ("ollama", "ollama_chat", "anthropic")
+def missing_key(lm: Any, own_server: bool) -> str | None:
+    """A key that DSPy's client does not find by itself; None when it does, or when there is none."""
+    provider = _provider(lm)
+    if provider is None:
+        return None
+    if provider.placeholder_key:  # a local server's dialect (vLLM, Ollama): no key, unless the user set one
+        return os.environ.get(f"{lm.model.split('/', 1)[0].upper()}_API_KEY")
+    if own_server and not any(os.environ.get(name) for name in provider.env_keys):
+        return "none"  # own servers ask for no key, the client insists on one
+    return None
+
+
+def environment_keys(lm: Any) -> list[str]:
+    """The keys of the environment that a call of this model may have sent."""
+    provider = _provider(lm)
+    names = [f"{lm.model.split('/', 1)[0].upper()}_API_KEY", *(provider.env_keys if provider else ())]
+    return [value for name in names if (value := os.environ.get(name))]
+
+
+def _provider(lm: Any) -> Any:
+    """The definition of the model's provider in DSPy's client, None for one that litellm serves."""
+    from dspy._vendor.lm15.registry import lookup
+    from dspy.clients.capabilities import resolve
+
+    try:
+        return lookup(resolve(lm).provider)
+    except Exception:  # an unknown name: litellm's providers read their own keys
+        return None

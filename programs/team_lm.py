@@ -19,10 +19,10 @@ from dspy.clients.backend_selection import CLIENT_KEYS
 from dspy.clients.call_result import CallResult, attributes
 from dspy.clients.execution import PreparedCall, aexecute, execute, finalize, prepare
 from dspy.utils.callback import with_callbacks
-from dspy.utils.exceptions import LMTimeoutError
+from dspy.utils.exceptions import ContextWindowExceededError, LMError, LMInvalidRequestError, LMTimeoutError
 
-from programs.chat_api import Completion, Endpoint
-from programs.chat_route import environment_address, find_endpoint
+from programs.chat_api import Completion, Endpoint, is_about_context, shown_address, without_secrets
+from programs.chat_route import environment_address, environment_keys, find_endpoint, missing_key
 from programs.pricing import price
 from programs.retrying import Limiter, RetryPolicy, call_with_retries
 
@@ -196,18 +196,31 @@ class TeamLM(dspy.LM):
         once = copy.copy(self)
         once.num_retries = 0
         call = self._for_dspy(call)
-        if not isinstance(self._engine_spec, str) or dspy.settings.send_stream is not None:
-            return execute(once, call)
         timeout = self._timeout(call)
-        if not isinstance(timeout, int | float):  # an httpx.Timeout
+        if not isinstance(self._engine_spec, str):
             return execute(once, call)
-        return _within(timeout, lambda: execute(once, call), self.model)
+        try:
+            if dspy.settings.send_stream is not None or not isinstance(timeout, int | float):
+                return execute(once, call)
+            return _within(timeout * call.n, lambda: execute(once, call), self.model)
+        except LMError as error:
+            raise self._in_our_words(error, call) from None
+
+    def _in_our_words(self, error: LMError, call: PreparedCall) -> LMError:
+        """An error of DSPy's clients as ours are: with the address if one was given, without keys, overflow as such."""
+        text = without_secrets(error.message, (call.legacy.get("api_key"), *environment_keys(self)))
+        if self.endpoint:
+            text = f"{shown_address(self.endpoint)}: {text}"
+        if isinstance(error, LMInvalidRequestError) and is_about_context(text):
+            return ContextWindowExceededError(model=self.model, message=text, status=error.status)
+        error.message, error.args = text, (f"[{error.model or self.model}] {text}",)
+        return error
 
     def _for_dspy(self, call: PreparedCall) -> PreparedCall:
         """The call without DSPy's cache, and with a key where DSPy's client would not find or miss one."""
         legacy = dict(call.legacy)
         if isinstance(self._engine_spec, str) and call.request is None and not legacy.get("api_key"):
-            key = _server_key(self, bool(self.endpoint))
+            key = missing_key(self, bool(self.endpoint))
             if key:
                 legacy["api_key"] = key
         return replace(call, cache=False, legacy=legacy)
@@ -333,24 +346,6 @@ def _finish_reason(result: CallResult) -> str | None:
     first = choices[0]
     reason = first.get("finish_reason") if isinstance(first, Mapping) else getattr(first, "finish_reason", None)
     return "tool_call" if reason in ("tool_calls", "function_call") else reason
-
-
-def _server_key(lm: TeamLM, own_server: bool) -> str | None:
-    """A key that DSPy's client does not find by itself; None when it does, or when there is none."""
-    from dspy._vendor.lm15.registry import lookup
-    from dspy.clients.capabilities import resolve
-
-    try:
-        provider = lookup(resolve(lm).provider)
-    except Exception:  # litellm's providers read their own keys
-        return None
-    if provider is None:
-        return None
-    if provider.placeholder_key:  # a local server's dialect (vLLM, Ollama): no key, unless the user set one
-        return os.environ.get(f"{lm.model.split('/', 1)[0].upper()}_API_KEY")
-    if own_server and not any(os.environ.get(name) for name in provider.env_keys):
-        return "none"  # own servers ask for no key, the client insists on one
-    return None
 
 
 def _within(seconds: float, work: Callable[[], Result], model: str) -> Result:

@@ -181,6 +181,8 @@ def test_a_dead_address_is_said_after_the_retries():
         (api_error(400, "temperature must be below 1"), dspy.LMInvalidRequestError, "temperature must be below 1"),
         (Fault(422, body={"detail": [{"loc": ["body"], "msg": "bad"}]}), dspy.LMInvalidRequestError, "bad"),
         (Fault(400, body=b"just text"), dspy.LMInvalidRequestError, "just text"),
+        (Fault(301, headers=(("Location", "https://new.example/v1?x=1"),), body=b""), dspy.LMInvalidRequestError,
+         "https://new.example"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -249,14 +251,12 @@ def test_without_a_key_the_provider_is_not_asked():
     assert time.monotonic() - began < 5
 
 
-def test_a_user_and_a_password_in_an_address_are_not_shown():
-    with LLMServer("fine", faults=lambda request: server_error()) as server:
-        lm = build_lm(
-            "openai/m", api_base=f"http://me:pass@127.0.0.1:{server.port}/v1", num_retries=0, first_pause=0.01
-        )
-        with pytest.raises(dspy.LMServerError) as caught:
-            lm("hello")
-        assert "pass" not in str(caught.value)
+def test_an_address_with_a_password_is_refused():
+    from programs.errors import ConfigurationError
+
+    with pytest.raises(ConfigurationError, match="no user or password") as caught:
+        build_lm("openai/m", api_base="http://me:secret-word@127.0.0.1:1/v1")
+    assert "secret-word" not in str(caught.value)
 
 
 # -- rate limits -------------------------------------------------------------------------------------
@@ -545,3 +545,99 @@ def test_async_calls_go_the_same_way():
             return await asyncio.gather(lm.acall("one"), lm.acall("two"))
 
         assert asyncio.run(both()) == [["fine"], ["fine"]]
+
+
+# -- other APIs, through DSPy's clients --------------------------------------------------------------
+
+
+def anthropic_reply(request):
+    content = [{"type": "text", "text": "fine"}]
+    if request.body.get("tools"):
+        content.append({"type": "tool_use", "id": "t1", "name": "look", "input": {"q": "a"}})
+    return Fault(
+        body={"id": "m", "type": "message", "role": "assistant", "model": "claude-x", "content": content,
+              "stop_reason": "end_turn", "usage": {"input_tokens": 11, "output_tokens": 7}}
+    )  # fmt: skip
+
+
+@pytest.fixture
+def anthropic(monkeypatch):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
+    return lambda server, **options: model(server, "anthropic/claude-x", max_tokens=100, **options)
+
+
+def anthropic_error(status, kind, message, **fault):
+    return Fault(status, body={"type": "error", "error": {"type": kind, "message": message}}, **fault)
+
+
+def test_anthropic_is_retried_limited_and_accounted_the_same_way(anthropic):
+    limited = anthropic_error(429, "rate_limit_error", "slow down", headers=(("Retry-After", "0.3"),))
+    record = {}
+    with LLMServer(anthropic_reply, faults=[anthropic_error(529, "overloaded_error", "busy"), limited]) as server:
+        lm = anthropic(server)
+        with dspy.context(call_record=record):
+            assert lm("hello") == ["fine"]
+        assert server.requests[2].time - server.requests[1].time >= 0.3
+        assert server.requests[0].path == "/v1/messages"
+        tools = [{"type": "function", "function": {"name": "look", "description": "", "parameters": {
+            "type": "object", "properties": {"q": {"type": "string"}}}}}]  # fmt: skip
+        (output,) = lm("hello", tools=tools)
+        assert output["tool_calls"][0]["function"]["name"] == "look"
+    assert (record["prompt_tokens"], record["completion_tokens"], record["finish_reason"]) == (11, 7, "stop")
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (anthropic_error(401, "authentication_error", f"invalid x-api-key {SECRET}"), dspy.LMAuthError),
+        (anthropic_error(400, "invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"),
+         dspy.ContextWindowExceededError),
+        (anthropic_error(400, "invalid_request_error", "max_tokens: too large"), dspy.LMInvalidRequestError),
+        (html(200), dspy.LMError),
+    ],
+    ids=["key", "context", "request", "a page"],
+)  # fmt: skip
+def test_errors_of_other_clients_read_like_ours(anthropic, fault, kind):
+    with LLMServer(anthropic_reply, faults=lambda request: fault) as server:
+        with pytest.raises(kind) as caught:
+            anthropic(server, num_retries=0)("hello")
+        assert f"127.0.0.1:{server.port}" in str(caught.value)
+        assert SECRET not in str(caught.value)
+
+
+# -- secure connections ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    import shutil
+    import subprocess
+
+    if not shutil.which("openssl"):
+        pytest.skip("needs the openssl command")
+    folder = tmp_path_factory.mktemp("tls")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+               "-addext", "subjectAltName=DNS:localhost", "-keyout", "key.pem", "-out", "cert.pem"]  # fmt: skip
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+def test_secure_connections_are_checked(certificate, monkeypatch):
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+    with LLMServer("fine", tls=context) as server:
+
+        def ask(host):
+            return build_lm(
+                "openai/m", api_base=f"https://{host}:{server.port}/v1", cache=False, num_retries=0, timeout=5
+            )("hello")
+
+        with pytest.raises(dspy.LMTransportError, match=r"no secure connection .*certificate"):
+            ask("localhost")
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "cert.pem"))
+        assert ask("localhost") == ["fine"]
+        with pytest.raises(dspy.LMTransportError, match="certificate"):
+            ask("127.0.0.1")  # not the name in the certificate
+        assert server.n_requests == 1

@@ -221,8 +221,9 @@ class LLMServer:
     """`with LLMServer(replies) as server:` serves `server.url`; `server.requests` are the requests so far.
 
     `replies(request)` returns a text, a `Reply` or a `Fault`. `faults` is a list by order of arrival (None: the
-    normal reply) or a function of the request; it is asked before `replies`. `latency` in seconds is added to
-    every reply. Several servers with one `port` come after each other, so that a dead endpoint can come back.
+    normal reply) or a function of the request; it is asked before `replies`. `latency` in seconds is added to every
+    reply. `tls`, an `ssl.SSLContext`, makes it `https`. A second server with the same `port` can follow a first one,
+    so that a dead endpoint comes back.
     """
 
     def __init__(
@@ -233,12 +234,14 @@ class LLMServer:
         latency: float = 0.0,
         port: int = 0,
         record: bool = True,
+        tls: Any = None,
     ) -> None:
         self.replies = replies if callable(replies) else lambda request: replies
         self.faults = faults
         self.latency = latency
         self.port = port
         self.record = record
+        self.tls = tls
         self.requests: list[ChatRequest] = []
         self.n_requests = 0
         self.n_connections = 0
@@ -273,7 +276,9 @@ class LLMServer:
     async def serve(self, started: Callable[[], None]) -> None:
         """Serve in the running loop until stopped."""
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        server = await asyncio.start_server(self._connection, "127.0.0.1", self.port, limit=1 << 20, backlog=512)
+        server = await asyncio.start_server(
+            self._connection, "127.0.0.1", self.port, limit=1 << 20, backlog=512, ssl=self.tls
+        )
         self.port = server.sockets[0].getsockname()[1]
         started()
         await self._stop.wait()
