@@ -74,6 +74,10 @@ class TeamEngine(RuleEngine):
         self.judge = judge
         self.asked = []
 
+    def act(self, system, user):
+        """A text without its first line has lost the role."""
+        return super().act(system, user) if "You are the " in system else "bad lacks sense:[R99]"
+
     def write(self, field, system, user, seed):
         if field in ("score", "scores", "better", "blame", "variants", "lessons", "new_instruction", "examples"):
             with self._lock:
