@@ -62,17 +62,32 @@ def test_rows_of_the_packaged_sample(name, options):
     assert scores(task, gold, name, options, examples) == [True] * 3
 
 
+def real_rows(every):
+    """The task of the real file, the recorded calls, and every n-th row that has some."""
+    from data import load_task
+
+    folder = Path(REAL) / "toolhop"
+    gold = traces(folder / "gold_traces.jsonl")
+    task = load_task("toolhop", split="all", data_file=str(folder / "toolhop_180.json"))
+    return task, gold, [e for e in task.examples if e.question.strip() in gold][::every]
+
+
 @pytest.mark.slow
 @pytest.mark.real_data
 @pytest.mark.skipif(not REAL, reason="HOPTEAM_REAL_DATA names no folder with real rows")
 @pytest.mark.parametrize("name", ["independent", "decentralized", "sequential", "agent_as_tool"])
 def test_all_recorded_real_rows(name, monkeypatch):
-    from data import load_task
-
     monkeypatch.setenv("TOOLHOP_ALLOW_DATASET_EXEC", "1")
-    folder = Path(REAL) / "toolhop"
-    gold = traces(folder / "gold_traces.jsonl")
-    task = load_task("toolhop", split="all", data_file=str(folder / "toolhop_180.json"))
-    examples = [e for e in task.examples if e.question.strip() in gold]
+    task, gold, examples = real_rows(1)
     right = scores(task, gold, name, {}, examples)
     assert (len(right), sum(right)) == (51, 51)
+
+
+@pytest.mark.real_data
+@pytest.mark.skipif(not REAL, reason="HOPTEAM_REAL_DATA names no folder with real rows")
+@pytest.mark.parametrize("size", [2, 8, 10])
+@pytest.mark.parametrize("name", ["independent", "decentralized", "sequential", "centralized"])
+def test_real_rows_at_every_size(name, size, monkeypatch):
+    monkeypatch.setenv("TOOLHOP_ALLOW_DATASET_EXEC", "1")
+    task, gold, examples = real_rows(17)
+    assert scores(task, gold, name, {"team_size": size}, examples) == [True] * 3

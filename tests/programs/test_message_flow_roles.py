@@ -227,19 +227,33 @@ class TestMask:
 
 
 class TestBudget:
-    @pytest.mark.parametrize(("name", "size"), [("single", 1), *[t for t in TEAMS if t[1] in (2, 4)]])
-    @pytest.mark.parametrize("calls", [0, 1, 2, 3, 5, 8])
-    def test_reaching_it_forces_the_answer_once_and_is_marked(self, name, size, calls):
-        _, full, _ = run(name, script_for(name, size), team_size=size)
-        budget = QuestionBudget(calls)
+    @pytest.mark.parametrize(("name", "size", "communication"), [("single", 1, None), *FORMATTED])
+    def test_reaching_it_forces_the_answer_once_and_is_marked(self, name, size, communication):
+        script, shape = script_for(name, size, communication), options(name, size, communication)
+        _, full, _ = run(name, script, **shape)
+        finishers = size if name in ("independent", "decentralized") else 1
+        for calls in (0, 1, 3, len(full.calls) - finishers - 1):
+            budget = QuestionBudget(calls)
+            prediction, engine, _ = run(name, script, context={"question_budget": budget}, **shape)
+            assert len(engine.calls) <= calls + finishers  # each answering agent once, beyond the limit
+            assert budget.used_calls == prediction.n_lm_calls == len(engine.calls)
+            if calls < len(full.calls) - finishers:
+                assert prediction.stopped == "budget_calls"
+            assert prediction.answer.startswith("1815")
+            json.dumps(prediction.toDict())
+
+    @pytest.mark.parametrize(("name", "size"), [("single", 1), *(t for t in TEAMS if t[1] in (2, 4))])
+    @pytest.mark.parametrize(
+        ("limits", "why"),
+        [({"seconds": -1}, "budget_time"), ({"tokens": 0}, "budget_tokens"), ({"usd": 0.0}, "budget_usd")],
+    )
+    def test_time_tokens_and_money_end_it_alike(self, name, size, limits, why):
+        budget = QuestionBudget(1000, **limits)
         prediction, engine, _ = run(
             name, script_for(name, size), team_size=size, context={"question_budget": budget}
         )
-        finishers = size if name in ("independent", "decentralized") else 1
-        assert len(engine.calls) <= calls + finishers  # each answering agent once, beyond the limit
-        if calls < len(full.calls) - finishers:
-            assert prediction.stopped == "budget_calls"
-        assert prediction.answer.startswith("1815")
+        assert prediction.stopped == why and prediction.answer.startswith("1815")
+        assert len(engine.calls) == (size if name in ("independent", "decentralized") else 1)
 
     @pytest.mark.parametrize(("name", "size"), ALL)
     def test_a_team_has_sixty_calls_per_agent_for_all_agents_together(self, name, size):
@@ -304,9 +318,10 @@ class TestScenarios:
             if '"lookup"' in call.fields.get("tools", ""):
                 assert "must rest on a tool result" in call.fields["trajectory"]
 
+    @pytest.mark.parametrize("prompts", ["default", "plain"])
     @pytest.mark.parametrize(("name", "size"), ALL)
-    def test_prompts_claim_no_tools_or_team_mates_that_the_role_does_not_have(self, name, size):
-        _, engine, _ = run(name, script_for(name, size), team_size=size)
+    def test_prompts_claim_no_tools_or_team_mates_that_the_role_does_not_have(self, name, size, prompts):
+        _, engine, _ = run(name, script_for(name, size), team_size=size, prompts=prompts)
         for call in engine.calls:
             claims_no_tools(call)
             objective = call.system.split("your objective is:")[-1]
