@@ -95,20 +95,23 @@ def probe(context: SearchContext, anchor: Candidate, pools: Pools, calls: Contex
 def node_rewards(
     context: SearchContext, calls: Contexts, outputs: Outputs, demos: Preferences, *, listwise: bool
 ) -> dict[str, list[float]]:
-    """g_i(k) (L2), one call per output, or (`listwise`) per context. An unreadable output is worth nothing."""
+    """g_i(k) (L2), one call per output, or (`listwise`) per context. Equal outputs have one reward, an unreadable one
+    is worth nothing.
+    """
     groups: list[tuple[dict[str, Any], list[str]]] = []
-    places: list[tuple[str, list[int]]] = []
+    places: list[tuple[str, list[int], list[int]]] = []  # role, candidates, and which of them is judged for each
     for role, texts in outputs.items():
         for t, call in enumerate(calls[role]):
             readable = [k for k in range(len(texts)) if texts[k][t] is not None]
-            places.append((role, readable))
+            first = alike([texts[k][t] for k in readable])
+            places.append((role, readable, first))
             common = {
                 "role": role,
                 "role_description": clip(context.roles.text(context.baseline, role), PROMPT),
                 "received": received(call),
                 "examples": demos.shown(role),
             }
-            groups.append((common, [texts[k][t] or "" for k in readable]))
+            groups.append((common, [texts[readable[n]][t] or "" for n in sorted(set(first))]))
     if listwise:
         scores = judge.rate_together(context, judge.RateOutputs, judge.RateOutput, groups)
     else:
@@ -116,9 +119,10 @@ def node_rewards(
         flat = iter(judge.rate(context, judge.RateOutput, single))
         scores = [[next(flat) for _ in texts] for _, texts in groups]
     means = {role: [0.0] * len(texts) for role, texts in outputs.items()}
-    for (role, readable), found in zip(places, scores, strict=True):
-        for k, score in zip(readable, found, strict=True):
-            means[role][k] += score / len(calls[role])
+    for (role, readable, first), found in zip(places, scores, strict=True):
+        judged = dict(zip(sorted(set(first)), found, strict=True))
+        for k, n in zip(readable, first, strict=True):
+            means[role][k] += judged[n] / len(calls[role])
     return means
 
 
@@ -127,13 +131,16 @@ def edge_rewards(
 ) -> dict[tuple[str, str], list[list[float]]]:
     """g_ij(k, l) (L3); one call judges an output under all candidates of its reader.
 
-    Agents that share a prompt read each other under that prompt, so only l = k is asked there.
+    Candidates of a reader that wrote the same in every context are one candidate here: what a judge makes of their
+    texts is no evidence, and its noise would move an assignment that nothing speaks against. Agents that share a
+    prompt read each other under that prompt, so only l = k is asked there.
     """
+    same = {role: alike([tuple(texts) for texts in outputs.get(role, ())]) for role in pools}
     groups: list[tuple[dict[str, Any], list[str]]] = []
     places: list[tuple[tuple[str, str], int, list[int]]] = []
     for i, j in dict.fromkeys((graph.role_of(a), graph.role_of(b)) for a, b in graph.edges):
         for k, texts in enumerate(outputs.get(i, ())):
-            readers = [k] if i == j else list(range(len(pools[j])))
+            readers = [k] if i == j else sorted(set(same[j])) or list(range(len(pools[j])))
             for text in texts:
                 if text is not None:
                     common = {"receiver": j, "message": clip(text, OUTPUT), "examples": demos.shown(j)}
@@ -144,7 +151,16 @@ def edge_rewards(
     for ((i, j), k, readers), found in zip(places, scores, strict=True):
         for m, score in zip(readers, found, strict=True):
             tables[i, j][k][m] += score / len(outputs[i][k])
-    return tables
+    return {
+        (i, j): table if i == j or not same[j] else [[row[m] for m in same[j]] for row in table]
+        for (i, j), table in tables.items()
+    }
+
+
+def alike(items: Sequence[Any]) -> list[int]:
+    """For each item the place of the first one that equals it."""
+    first: dict[Any, int] = {}
+    return [first.setdefault(item, place) for place, item in enumerate(items)]
 
 
 def best_assignment(

@@ -51,12 +51,14 @@ class MAPRO(Method):
     the rest validation rows (choice, patience); cut to a sixth of a small budget; 0: all. `choice` validation: or
     `train`, where all of them are training rows. `judge` pointwise: or `listwise` (all outputs of a pool in one call).
     `critic` deterministic: or `contrast`, `llm` (see `optimize.preferences`). `anchor` best: or `latest` (the last MAP
-    assignment). `patience` 3 and `epsilon` 0: stop after so many iterations that improved by no more.
+    assignment). `waiting` True: a candidate that the judge prefers and that is left out because its neighbours do not
+    go with it keeps its place in the next pool until they do. `patience` 10 and `epsilon` 0: stop after so many
+    iterations that improved by no more; most of them cost no rollout, since the anchor's own prompts are chosen again.
     `max_iterations` 0: as many as the budget holds. `edge_power` 1: weight of edges, 0 leaves them out.
     `least_similarity` 0: of an edit to its parent, in tokens.
 
     Presets: `paper` (listwise, llm critic, latest anchor, at most 10 iterations, edits at temperature 0.2), `peer` (all
-    training rows for everything, at most 8 iterations).
+    training rows for everything, at most 8 iterations); both with a patience of 3, and nobody waits.
     """
 
     name: ClassVar[str] = "mapro"
@@ -65,10 +67,12 @@ class MAPRO(Method):
             "judge": "listwise",
             "critic": "llm",
             "anchor": "latest",
+            "waiting": False,
+            "patience": 3,
             "max_iterations": 10,
             "edit_temperature": 0.2,
         },
-        "peer": {"choice": "train", "eval_rows": 0, "max_iterations": 8},
+        "peer": {"choice": "train", "eval_rows": 0, "waiting": False, "patience": 3, "max_iterations": 8},
     }
     pool: int = 5
     contexts: int = 3
@@ -77,7 +81,8 @@ class MAPRO(Method):
     judge: str = "pointwise"
     critic: str = "deterministic"
     anchor: str = "best"
-    patience: int = 3
+    waiting: bool = True
+    patience: int = 10
     epsilon: float = 0.0
     max_iterations: int = 0
     edge_power: float = 1.0
@@ -96,6 +101,7 @@ class MAPRO(Method):
         judge: Literal["pointwise", "listwise"] | None = None,
         critic: Literal["deterministic", "contrast", "llm"] | None = None,
         anchor: Literal["best", "latest"] | None = None,
+        waiting: bool | None = None,
         patience: int | None = None,
         epsilon: float | None = None,
         max_iterations: int | None = None,
@@ -157,10 +163,11 @@ class MAPRO(Method):
             preferences.warm_start(demos, context.roles.names, trials.rows(best))
         pools = self.first_pools(context)
         gains: list[float] = []
+        waiting: dict[str, Member] = {}
         while not (stop := self.stops(context, trials, best_score, gains)):
             iteration = len(gains) + 1
             if gains:
-                pools = self.new_pools(context, graph, anchor, trials.rows(anchor), iteration)
+                pools = self.new_pools(context, graph, anchor, trials.rows(anchor), iteration, waiting)
             rewards = reward(
                 context,
                 graph,
@@ -172,6 +179,7 @@ class MAPRO(Method):
                 edges=self.edge_power > 0,
             )
             chosen, found = best_assignment(graph, rewards, edge_power=self.edge_power)
+            waiting = held_back(pools, rewards, chosen, waiting) if self.waiting else {}
             proposal = anchor
             for role, k in chosen.items():
                 proposal = context.roles.with_text(proposal, role, *pools[role][k].texts)
@@ -217,9 +225,15 @@ class MAPRO(Method):
         return {role: self.pool_of(context, base, role, found, "variant") for role, found in written_.items()}
 
     def new_pools(
-        self, context: SearchContext, graph: RoleGraph, anchor: Candidate, rows: Sequence[Row], iteration: int
+        self,
+        context: SearchContext,
+        graph: RoleGraph,
+        anchor: Candidate,
+        rows: Sequence[Row],
+        iteration: int,
+        waiting: Mapping[str, Member],
     ) -> Pools:
-        """The anchor and K - 1 edits of it per role (L5), after blame has been asked for (L4)."""
+        """The anchor, who waits, and edits of the anchor up to K per role (L5), after blame has been asked for (L4)."""
         order = {row.id: n for n, row in enumerate(_shuffled(rows, context, iteration))}
         worst = sorted((r for r in rows if r.usable), key=lambda r: (r.score, order[r.id]))[:FEEDBACK_ROWS]
         about_role = blame.propagate(context, graph, worst)
@@ -249,14 +263,16 @@ class MAPRO(Method):
                 temperature=self.edit_temperature,
             )
 
-        slots = [(role, slot) for role in context.roles.names for slot in range(self.pool - 1)]
+        slots = [(role, slot) for role in context.roles.names for slot in range(self.pool - 1 - (role in waiting))]
         edits = context.map(edit, slots)
-        return {
-            role: self.pool_of(
-                context, anchor, role, [e for e, s in zip(edits, slots, strict=True) if s[0] == role], "edit"
-            )
-            for role in context.roles.names
-        }
+        pools = {}
+        for role in context.roles.names:
+            found = [e for e, s in zip(edits, slots, strict=True) if s[0] == role]
+            members = self.pool_of(context, anchor, role, found, "edit")
+            held = waiting.get(role)
+            known = held is None or any(m.texts == held.texts for m in members)
+            pools[role] = members if known or held is None else [*members, held]
+        return pools
 
     def pool_of(
         self, context: SearchContext, anchor: Candidate, role: str, found: Sequence[rewriter.Proposal], origin: str
@@ -327,6 +343,24 @@ class _Trials:
     def rows(self, candidate: Candidate) -> list[Row]:
         """The training rows of an assignment that was run, with traces."""
         return self.records.fetch(candidate, self.train)
+
+
+def held_back(
+    pools: Pools, rewards: Rewards, chosen: Mapping[str, int], before: Mapping[str, Member]
+) -> dict[str, Member]:
+    """Per role the candidate that is rated above the chosen one: only its neighbours kept it out. One that waits
+    already stays until it is rated lower.
+    """
+    found: dict[str, Member] = {}
+    for role, values in rewards.node.items():
+        pool, level = pools[role], values[chosen[role]]
+        top = max(range(len(values)), key=lambda k: (values[k], -k))
+        old = before.get(role)
+        if values[top] > level:
+            found[role] = pool[top]
+        elif old in pool and old is not pool[chosen[role]] and values[pool.index(old)] >= level:
+            found[role] = old
+    return found
 
 
 def texts_of(pools: Pools) -> dict[str, list[Texts]]:

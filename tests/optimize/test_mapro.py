@@ -14,6 +14,7 @@ import pytest
 from metrics.errors import ConfigurationError
 from optimize import MAPRO
 from optimize.candidates import Candidate
+from optimize.methods.mapro import Member, held_back
 from optimize.preferences import Preferences, contrast, deterministic
 from optimize.rewards import Rewards, best_assignment, draw_contexts, normalised, probe, reward
 from programs.role_graph import RoleGraph
@@ -84,7 +85,7 @@ def test_a_new_assignment_costs_the_evaluation_batch_and_a_known_one_nothing():
 
 
 def test_equal_rewards_keep_the_incumbent_and_patience_ends_the_search_without_a_charge():
-    result, stats, _, metric = search(engine={"judge": "half"}, budget=600)
+    result, stats, _, metric = search(engine={"judge": "half"}, budget=600, patience=3)
     assert stats["stop_reason"] == "converged" and len(events(stats, "map")) == 3
     assert metric.calls == 30 and Candidate.of(result).id == Candidate.of(GraphTeam(CHAIN)).id
 
@@ -146,13 +147,51 @@ def test_patience_stops_after_the_third_flat_iteration():
     assert [c["score"] for c in events(stats, "committed")] == [0.2, 0.3]
 
 
+def test_a_candidate_that_only_its_neighbours_keep_out_waits_in_the_next_pools():
+    pools = {"a": [Member(("anchor",), "anchor"), Member(("new",), "edit"), Member(("poor",), "edit")]}
+
+    def held(values, chosen, before=None):
+        return held_back(pools, Rewards({"a": values}, {}, {}), {"a": chosen}, before or {})
+
+    waits = {"a": pools["a"][1]}
+    assert held([0.5, 0.9, 0.1], 0) == waits, "preferred, and not chosen"
+    assert held([0.5, 0.9, 0.1], 1) == {}, "chosen"
+    assert held([0.5, 0.5, 0.1], 0) == {}, "nothing speaks for it"
+    assert held([0.5, 0.5, 0.1], 0, waits) == waits, "nothing speaks against who waits already"
+    assert held([0.5, 0.4, 0.1], 0, waits) == {}
+    assert held([0.5, 0.6, 0.7], 0, waits) == {"a": pools["a"][2]}, "a better one takes the place"
+    assert held([0.5, 0.4], 0, {"a": Member(("gone",), "edit")}) == {}
+
+
+def test_outputs_that_are_equal_are_judged_once_and_readers_that_behave_alike_are_one():
+    """A judge's noise about texts that changed nothing must not move an assignment."""
+    program, engine, lm = team_world(CHAIN, judge="noise")
+    with dspy.context(lm=lm):
+        context = context_for(program, lm, train=12, validation=4, budget=60)
+        rows = context.evaluate(context.baseline, context.train[:4])
+        calls = draw_contexts(context, rows, 2, "test")
+        own = {role: (context.roles.text(context.baseline, role),) for role in context.roles.names}
+        again = {role: (f"{texts[0]} Take care.",) for role, texts in own.items()}  # words that do nothing here
+        pools = {role: [own[role], again[role], (f"{own[role][0]} [R01] [R02] [R03] [R04]",)] for role in own}
+        for listwise in (False, True):
+            engine.asked.clear()
+            found = reward(context, context.graph(), context.baseline, pools, calls, Preferences(), listwise=listwise)
+            for role, values in found.node.items():
+                assert found.outputs[role][0] == found.outputs[role][1] != found.outputs[role][2]
+                assert values[0] == values[1] != values[2]
+            for table in found.edge.values():
+                assert table[0] == table[1] and all(row[0] == row[1] for row in table)
+            shown = [field_of(user, "candidate_instructions") for _, user in engine.asked if "candidate_inst" in user]
+            assert shown and all("Take care" not in text for text in shown)
+
+
 @pytest.mark.parametrize("anchor", ["best", "latest"])
 def test_the_anchor_leads_every_pool_and_pools_hold_no_text_twice(anchor, monkeypatch):
     seen = []
     made = MAPRO.new_pools
 
-    def watch(self, context, graph, candidate, rows, iteration):
-        pools = made(self, context, graph, candidate, rows, iteration)
+    def watch(self, context, graph, candidate, *rest):
+        pools = made(self, context, graph, candidate, *rest)
         seen.append((candidate, pools))
         return pools
 
