@@ -14,6 +14,7 @@ _OTHER_COUNTS = (
     ("n_no_answer", "without an answer"),
     ("n_exhausted", "out of turns"),
     ("n_forced", "forced answers"),
+    ("truncated", "replies cut off at the token limit (raise --max-tokens)"),
 )
 
 

@@ -12,11 +12,12 @@ import logging
 import os
 import re
 import time
+from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from dspy.clients.call_result import attributes
 from dspy.utils import exceptions as dspy_errors
@@ -92,6 +93,7 @@ class Endpoint:
         self.headers = dict(headers or {})
         self.plain_effort = plain_effort
         self.refused: frozenset[str] = frozenset()  # hints, and the name for the token limit, that it does not take
+        self.basic = _basic_login(url)
         self.client = HttpClient(url)
 
     def close(self) -> None:
@@ -176,6 +178,8 @@ class Endpoint:
         key = key or self.key()
         if key:
             sent["Authorization"] = f"Bearer {key}"
+        elif self.basic:
+            sent["Authorization"] = self.basic
         elif self.key_required:
             raise dspy_errors.LMNotConfiguredError(
                 f"{self.host} needs a key: set {' or '.join(self.key_names)} in the environment", model=self.name
@@ -270,6 +274,15 @@ class Endpoint:
         if key or self.key():
             return f"check {names}"
         return f"no key was sent: set {names} in the environment"
+
+
+def _basic_login(url: str) -> str:
+    """The header for a user and a password that stand in an address, "" without them."""
+    parts = urlsplit(url)
+    if not parts.username:
+        return ""
+    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return f"Basic {b64encode(login.encode()).decode()}"
 
 
 def is_about_context(message: str) -> bool:

@@ -100,11 +100,8 @@ def _checked_address(model: str, api_base: str) -> str:
     try:
         parts = urlsplit(api_base)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        secret = parts.username or parts.password
     except ValueError:
-        usable, secret = False, None
-    if secret:
-        raise ConfigurationError("--api-base must hold no user or password: keys come from the environment")
+        usable = False
     if not usable:
         raise ConfigurationError(f"--api-base must be an http(s) address, got {api_base!r}")
     return server_address(model, api_base)

@@ -14,7 +14,7 @@ import pytest
 
 from metrics.jsonio import read_lines
 from tests.support.llm_replay import Replay, read_traces
-from tests.support.llm_server import LLMServer, byte_by_byte, never, rate_limited, unauthorized
+from tests.support.llm_server import LLMServer, byte_by_byte, cut_off, never, rate_limited, unauthorized
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "tests" / "data" / "toolhop_sample_traces.jsonl"
@@ -105,6 +105,19 @@ def test_what_an_endpoint_does_wrong_ends_soon_as_error_rows(run, tmp_path, monk
         assert (row["correct"], row["strict_correct"], row["error"]["kind"]) == (None, None, "model")
     for file in (tmp_path / "run").rglob("*"):
         assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
+
+
+def test_a_token_limit_that_is_too_low_is_named_in_the_summary(run, tmp_path):
+    replies = Replay(read_traces(SAMPLE))
+
+    def sometimes_cut(request):
+        return cut_off("") if request.number < 3 else replies(request)
+
+    with LLMServer(sometimes_cut) as server:
+        status, out, _ = run(*flags(server.port, str(tmp_path / "run"), "--max-tokens", "64"))
+    assert status == 0
+    assert "3 replies cut off at the token limit (raise --max-tokens)" in out
+    assert [row["correct"] for row in rows_of(tmp_path / "run")] == [True] * 4
 
 
 @pytest.mark.parametrize(

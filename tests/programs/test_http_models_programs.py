@@ -11,9 +11,10 @@ import dspy
 import pytest
 
 from metrics.evaluate import evaluate
+from metrics.example import QuestionExample
 from programs import build_program
 from programs.lms import build_lm
-from tests.support.engines import act, chat_reply, say
+from tests.support.engines import act, say
 from tests.support.llm_replay import Replay, read_traces
 from tests.support.llm_server import (
     LLMServer,
@@ -284,24 +285,46 @@ def test_a_price_that_is_unknown_is_none_and_not_zero():
     assert summary["prompt_tokens"] > 0
 
 
-# -- the reference that needs a stage ----------------------------------------------------------------
+# -- teams -------------------------------------------------------------------------------------------
 
 
-def test_a_team_works_over_http_in_both_modes():
-    def replies(request):
-        text = request.user
-        native = "[[ ## tools ## ]]" not in text and "Respond with" not in text
-        if "[[ ## reports ## ]]" in text:
-            return chat_reply(reasoning="copied", answer="a")
-        if "step 1" in request.field("trajectory"):
-            return "a" if native else say("a", field="report" if "`[[ ## report ## ]]`" in text else "answer")
-        delegating = any(tool["name"].startswith("ask_") for tool in request.tools) or "ask_" in request.field("tools")
-        call = ("ask_tool_caller", {"question": "sub"}) if delegating else CALL
-        return Reply(calls=[call]) if native else act(call)
+def team_replies(request):
+    text = request.user
+    native = "[[ ## tools ## ]]" not in text and "Respond with" not in text
+    if "step 1" in request.field("trajectory"):
+        return "a" if native else say("a", field="report" if "`[[ ## report ## ]]`" in text else "answer")
+    delegating = any(tool["name"].startswith("ask_") for tool in request.tools) or "ask_" in request.field("tools")
+    call = ("ask_tool_caller", {"question": "sub"}) if delegating else CALL
+    return Reply(calls=[call]) if native else act(call)
 
-    for mode in ("text", "native"):
-        with LLMServer(replies) as server, dspy.context(lm=model(server)):
-            team = build_program("agent_as_tool", tool_calling=mode)
-            prediction = team(question="What is it?", tools=[lookup], answer_format="one word")
-            assert prediction.answer == "a"
-            assert any(request.tools for request in server.requests) == (mode == "native")
+
+@pytest.mark.parametrize("mode", ["text", "native"])
+def test_a_model_per_role_is_asked_and_paid_by_role(mode):
+    class OneRow:
+        name, scoring, primary = "one", "exact", "correct"
+
+        def __init__(self):
+            fields = {"id": "1", "question": "What is it?", "tools": [lookup], "answer_format": "one word"}
+            example = QuestionExample(gold="a", **fields).with_inputs("question", "tools", "answer_format")
+            self.config, self.examples = {}, [example]
+
+        def score(self, example, final_text, answer, last_tool_result):
+            return {"correct": answer == example.gold}
+
+        def summarize(self, rows):
+            return {}
+
+    with LLMServer(team_replies) as planner, LLMServer(team_replies) as worker:
+        own = build_lm("openai/gpt-4o", api_base=worker.url, cache=False)
+        team = build_program("agent_as_tool", tool_calling=mode, role_models={"tool_caller": own})
+        with dspy.context(lm=build_lm("openai/gpt-4o-mini", api_base=planner.url, cache=False)):
+            summary = evaluate(team, OneRow())
+        assert (planner.n_requests, worker.n_requests) == (2, 2)
+        assert all(any(request.tools for request in s.requests) == (mode == "native") for s in (planner, worker))
+    assert summary["accuracy"] == 1.0
+    by_role = summary["usage_by_role"]
+    assert {role: usage["models"] for role, usage in by_role.items()} == {
+        "planner": ["openai/gpt-4o-mini"], "tool_caller": ["openai/gpt-4o"],
+    }  # fmt: skip
+    assert by_role["planner"]["usd_billed"] == pytest.approx(2 * (100 * 15e-8 + 20 * 60e-8))
+    assert by_role["tool_caller"]["usd_billed"] == pytest.approx(2 * (100 * 25e-7 + 20 * 1e-5))
