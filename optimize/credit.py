@@ -1,0 +1,257 @@
+"""Who contributes what to a team: `python -m optimize.credit PROGRAM_OR_FILE --dataset NAME`.
+
+Shapley values of the roles (HiveMind's DAG-Shapley): coalitions of roles are run with the others masked, on a few
+rows. With `--players prompts` nothing is masked: the players are the prompts of a compiled program, against the ones
+that it was optimized from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from data.options import add_dataset_flags, dataset_notices, task_from_args
+from metrics.errors import ConfigurationError
+from metrics.options import add_run_flags
+from programs.lms import add_model_flags, lms_from_args
+from programs.options import add_program_flags, program_from_args, program_options
+from programs.registry import PROGRAMS
+
+if TYPE_CHECKING:
+    from optimize.candidates import Candidate
+    from optimize.coalitions import Plan
+    from optimize.context import SearchContext
+
+ROWS = 10
+RUNS = Path("runs") / "credit"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All flags of `python -m optimize.credit`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m optimize.credit",
+        description="Shapley values of the roles of a program, or of a compiled program's prompts. Without further "
+        "flags: centralized on ten validation rows of the packaged ToolHop sample, with the embedded rule-based "
+        "model. The last line on stdout is the path of the JSON report.",
+        epilog="exit status: 0 complete, 1 interrupted by the infrastructure or the money cap, 2 a mistake, 3 a bug "
+        "in the program or the metric, 130 interrupted",
+    )
+    parser.add_argument("target", nargs="?", metavar="PROGRAM_OR_FILE",
+                        help="a program, your own package.module:Class, or a compiled program (a file, a packaged "
+                             "name); default: --program")  # fmt: skip
+    group = parser.add_argument_group("credit")
+    group.add_argument("--players", choices=("roles", "prompts"), default="roles",
+                       help="mask roles (default), or swap a compiled program's prompts for its first ones")  # fmt: skip
+    group.add_argument("--mask-mode", choices=("auto", "prune", "placeholder", "bypass"), default="auto",
+                       help="prune: coalitions without a path are worth 0 and are not run; placeholder: masked roles "
+                            "leave a neutral message; bypass: they pass on what they were sent; auto (default): prune "
+                            "where that can tell roles apart")  # fmt: skip
+    group.add_argument("--credit", choices=("auto", "exact", "permutation"), default="auto",
+                       help="auto (default): exact up to --max-coalitions")  # fmt: skip
+    group.add_argument("--max-coalitions", type=int, default=64, metavar="N",
+                       help="sample orders of roles where more than this had to be run; default: 64")  # fmt: skip
+    group.add_argument("--fixed", nargs="+", default=[], metavar="ROLE", help="roles that are never masked")
+    add_program_flags(parser, default="centralized")
+    add_dataset_flags(parser)
+    add_model_flags(parser)
+    add_run_flags(parser)
+    parser.set_defaults(split="validation", limit=ROWS)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the flags say; the exit status. User mistakes are one line on stderr."""
+    args = build_parser().parse_args(argv)
+    level = logging.INFO if args.verbose else logging.WARNING
+    logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        return run(args)
+    except KeyboardInterrupt:
+        return 130
+    except ValueError as error:
+        if not _is_user_error(error):
+            raise
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print and save."""
+    from metrics.jsonio import dumps
+    from optimize.coalitions import assess
+    from optimize.credit_report import credit_report, report_lines
+    from optimize.journal import write_json
+    from optimize.records import Records
+    from optimize.stops import BugFound, EndpointDown
+
+    models = lms_from_args(args)
+    program, reference = load_target(args, models.role_models)
+    task = task_from_args(args)
+    for notice in () if args.quiet else dataset_notices(args, task):
+        print(notice, file=sys.stderr)
+    context = credit_context(args, program, task, models)
+    facts = describe(args, program, task, models)
+    path = report_path(args, facts)
+    plan = make_credit_plan(args, context)
+    cost = len(plan.runs) * len(context.train)
+    context.ledger.limit = cost
+    if not args.quiet:
+        print(f"{len(plan.runs)} coalitions x {len(context.train)} rows = {cost} rollouts", file=sys.stderr)
+    try:
+        credit = assess(Records(context), plan, context.baseline, context.train, reference=reference)
+    except EndpointDown as down:
+        print(f"interrupted: {down}", file=sys.stderr)
+        return 1
+    except BugFound as bug:
+        traceback.print_exception(bug.__cause__ or bug)
+        print(f"stopped by a bug in the program or the metric: {bug}", file=sys.stderr)
+        return 3
+    if credit is None:
+        why = "the money cap is reached" if context.ledger.out_of_money else "no row could be run in every coalition"
+        print(f"interrupted: {why}", file=sys.stderr)
+        return 1
+    report = credit_report(context, credit, facts)
+    write_json(path, report)
+    if args.json:
+        print(dumps(report, indent=True).decode("utf-8"))
+        print(path, file=sys.stderr)
+        return 0
+    if not args.quiet:
+        print("\n".join(report_lines(report)))
+    print(path)
+    return 0
+
+
+def load_target(args: argparse.Namespace, role_models: dict[str, Any]) -> tuple[Any, Candidate | None]:
+    """The program, and for `--players prompts` the texts that it was optimized from."""
+    from optimize.candidates import Candidate
+
+    target = args.target or args.program
+    if target in PROGRAMS or ":" in target:
+        if args.players == "prompts":
+            raise ConfigurationError("--players prompts compares a compiled program's prompts: give a compiled file")
+        args.program = target
+        return program_from_args(args, role_models=role_models), None
+    from programs.compiled_file import describe_program, load_program
+    from programs.registry import build_program
+
+    overrides = {**program_options(args), **({"role_models": role_models} if role_models else {})}
+    program = load_program(target, **overrides)
+    args.program = describe_program(target)["program"]
+    if args.players == "roles":
+        return program, None
+    hyper = {**(describe_program(target).get("hyper") or {}), **overrides}
+    first = Candidate.of(build_program(args.program, **hyper))
+    if not Candidate.of(program).changed_from(first):
+        raise ConfigurationError(f"{target} has the prompts that it was built with: there is nothing to compare")
+    return program, first
+
+
+def credit_context(args: argparse.Namespace, program: Any, task: Any, models: Any) -> SearchContext:
+    """What coalitions are run in: evaluation decoding and seeds, nothing recorded."""
+    from metrics.evaluate import PHASE
+    from optimize.candidates import Candidate, Roles
+    from optimize.context import SearchContext
+    from optimize.evaluation import Evaluator
+    from optimize.ledger import BudgetLedger
+    from optimize.optimizer_lm import RecordedLM
+    from optimize.rows import as_rows
+    from optimize.scoring import TaskScoring
+    from optimize.stats import SearchLog
+
+    if getattr(task, "refusal", None):
+        raise ConfigurationError(f"the rows cannot be run: {task.refusal}")
+    rows, ledger, roles = as_rows(task.examples), BudgetLedger(0, max_usd=args.max_usd), Roles(program)
+    baseline, unused = Candidate.of(program), RecordedLM(models.lm, ledger=ledger, seed=args.seed)
+    return SearchContext(
+        program=program,
+        baseline=baseline,
+        roles=roles,
+        train=rows,
+        validation=rows,
+        ledger=ledger,
+        evaluate=Evaluator(
+            program=program,
+            scoring=TaskScoring(task),
+            ledger=ledger,
+            roles=roles,
+            lm=models.lm,
+            phase=PHASE,
+            seed=args.seed,
+            threads=args.threads,
+            decoding=models.decoding,
+            question_timeout=args.question_timeout or None,
+            max_errors=args.max_errors,
+        ),
+        prompt_model=unused,
+        judge_model=unused,
+        log=SearchLog(baseline, ledger),
+        method="credit",
+        seed=args.seed,
+        threads=args.threads,
+    )
+
+
+def make_credit_plan(args: argparse.Namespace, context: SearchContext) -> Plan:
+    """The coalitions to run. A program without a declared graph is run on three rows first."""
+    from optimize.coalitions import Game, make_plan, resolve_mode
+
+    if unknown := sorted(set(args.fixed) - set(context.roles.names)):
+        raise ConfigurationError(f"--fixed: no role {', '.join(unknown)}; there are {', '.join(context.roles.names)}")
+    if args.max_coalitions < 1:
+        raise ConfigurationError(f"--max-coalitions must be at least 1, got {args.max_coalitions}")
+    if not context.train:
+        raise ConfigurationError("no rows to run")
+    context.ledger.limit = 3
+    graph = context.ensure_graph()
+    game = Game.of(context, graph, args.fixed, agents=args.players == "roles")
+    mode = "prompts" if args.players == "prompts" else resolve_mode(args.mask_mode, "phi", game)[0]
+    return make_plan(game, mode, credit=args.credit, cap=args.max_coalitions, rng=context.rng("orders"))
+
+
+def describe(args: argparse.Namespace, program: Any, task: Any, models: Any) -> dict[str, Any]:
+    """What was measured, for the report; no path and no endpoint."""
+    from data.splits import ids_hash
+    from programs.compiled_file import program_name
+
+    hyper = program.hyperparameters() if hasattr(program, "hyperparameters") else {}
+    return {
+        "program": program_name(program),
+        "compiled": Path(args.target).name if args.target and args.target != args.program else None,
+        "hyperparameters": hyper,
+        "dataset": args.dataset,
+        "split": args.split,
+        "ids_hash": ids_hash([example.id for example in task.examples]),
+        "model": models.lm.model,
+        "embedded": any(lm.embedded for lm in (models.lm, *models.role_models.values())),
+        "decoding": models.decoding,
+        "players": args.players,
+        "fixed": list(args.fixed),
+        "seed": args.seed,
+    }
+
+
+def report_path(args: argparse.Namespace, facts: dict[str, Any]) -> Path:
+    """`--out`/credit.json, else runs/credit/DATASET/PROGRAM/SEED/credit.json. A report is replaced only on request."""
+    name = facts["program"].replace(":", ".")
+    folder = Path(args.out) if args.out else RUNS / args.dataset / name / str(args.seed)
+    path = folder / "credit.json"
+    if path.exists() and not args.overwrite:
+        raise ConfigurationError(f"{path} exists: --overwrite replaces it, --out FOLDER writes elsewhere")
+    return path
+
+
+def _is_user_error(error: ValueError) -> bool:
+    from programs.compiled_file import CompiledFileError
+    from programs.errors import ConfigurationError as ProgramConfigurationError
+
+    return isinstance(error, ConfigurationError | ProgramConfigurationError | CompiledFileError)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
