@@ -34,12 +34,11 @@ class HttpReply(NamedTuple):
 
 
 class HttpError(Exception):
-    """No complete reply came. `timed_out`: the deadline passed; `sent`: the request may have reached the server."""
+    """No complete reply came. `timed_out`: the deadline passed."""
 
-    def __init__(self, message: str, *, timed_out: bool = False, sent: bool = False) -> None:
+    def __init__(self, message: str, *, timed_out: bool = False) -> None:
         super().__init__(message)
         self.timed_out = timed_out
-        self.sent = sent
 
 
 class HttpClient:
@@ -77,11 +76,11 @@ class HttpClient:
                     pass
             return self._exchange(self._connect(deadline, timeout), request, deadline)
         except TimeoutError:
-            raise HttpError(f"no complete reply within {timeout:g} s", timed_out=True, sent=True) from None
+            raise HttpError(f"no complete reply within {timeout:g} s", timed_out=True) from None
         except _ClosedBeforeReply as error:
-            raise HttpError(f"the connection was closed before a reply ({error})", sent=True) from None
+            raise HttpError(f"the connection was closed before a reply ({error})") from None
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise HttpError(f"the reply broke off ({_words(error)})", sent=True) from None
+            raise HttpError(f"the reply broke off ({_words(error)})") from None
 
     def close(self) -> None:
         """Close the idle connections; the client can still be used."""
@@ -132,7 +131,7 @@ class HttpClient:
         try:
             raw = socket.create_connection((self.host, self.port), max(wait, 0.001))
         except TimeoutError:
-            raise HttpError(f"no connection within {min(self.connect_timeout, timeout):g} s", timed_out=True) from None
+            raise HttpError(f"no connection within {min(self.connect_timeout, timeout):g} s") from None
         except (OSError, UnicodeError) as error:
             raise HttpError(f"cannot connect ({_words(error)})") from None
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
