@@ -46,7 +46,8 @@ def build_parser() -> argparse.ArgumentParser:
                              "name); default: --program")  # fmt: skip
     group = parser.add_argument_group("credit")
     group.add_argument("--players", choices=("roles", "prompts"), default="roles",
-                       help="mask roles (default), or swap a compiled program's prompts for its first ones")  # fmt: skip
+                       help="mask roles (default), or swap a compiled program's prompts for the "
+                            "first ones")  # fmt: skip
     group.add_argument("--mask-mode", choices=("auto", "prune", "placeholder", "bypass"), default="auto",
                        help="prune: coalitions without a path are worth 0 and are not run; placeholder: masked roles "
                             "leave a neutral message; bypass: they pass on what they were sent; auto (default): prune "

@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import dspy
@@ -135,7 +136,11 @@ def variants(
     if reply is None:
         return [Proposal(None, (UNREADABLE,))]
     texts = parse_variants(reply.variants, count)
-    return [guarded(lambda _, text=text: text, parent=parent, seed=seed, attempts=1) for text in texts]
+    return [guarded(partial(_given, text), parent=parent, seed=seed, attempts=1) for text in texts]
+
+
+def _given(text: str, attempt: int) -> str:
+    return text
 
 
 def parse_variants(text: Any, count: int) -> list[str]:
