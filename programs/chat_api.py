@@ -185,6 +185,12 @@ class Endpoint:
                 f"{self.host} needs a key: set {' or '.join(self.key_names)} in the environment", model=self.name
             )
         sent.update(headers or {})
+        for name, value in sent.items():
+            if not (value.isascii() and value.isprintable()):  # a pasted quote, a line break
+                what = " or ".join(self.key_names) if name == "Authorization" else f"the header {name}"
+                raise dspy_errors.LMConfigurationError(
+                    f"{self.host}: {what} holds a character that no header can carry", model=self.name
+                )
         data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
         try:
             return self.client.post("/chat/completions", data, sent, timeout=timeout)
@@ -194,7 +200,7 @@ class Endpoint:
 
     def key(self) -> str | None:
         """The key of the environment, None without one."""
-        return next((value for name in self.key_names if (value := os.environ.get(name))), None)
+        return next((value for name in self.key_names if (value := os.environ.get(name, "").strip())), None)
 
     # -- reply -----------------------------------------------------------------------------------
 

@@ -244,6 +244,19 @@ def test_a_server_that_wants_a_key_is_answered_with_the_variable_to_set():
         assert "authorization" not in server.requests[0].headers
 
 
+@pytest.mark.parametrize("key", ["“sk-pasted”", "sk-one\nX-Other: two"])
+def test_a_key_that_is_none_is_said_and_not_sent(monkeypatch, key):
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with LLMServer("fine") as server:
+        error = failure(server)
+        assert isinstance(error, dspy.LMConfigurationError)
+        assert "OPENAI_API_KEY holds a character" in str(error)
+        assert server.n_requests == 0
+        monkeypatch.setenv("OPENAI_API_KEY", " sk-from-a-file\n")
+        assert model(server)("hello") == ["fine"]
+        assert server.requests[0].headers["authorization"] == "Bearer sk-from-a-file"
+
+
 def test_without_a_key_the_provider_is_not_asked():
     began = time.monotonic()
     with pytest.raises(dspy.LMNotConfiguredError, match="set OPENAI_API_KEY in the environment"):
