@@ -33,7 +33,7 @@ def job_data(folder: Path) -> dict[str, Any]:
     settings = mapping(job.get("settings"))
     search = read_search(folder)
     validation, test = _validation(selection), _test(tested, result, settings)
-    candidates, texts = candidates_of(search, settings, selection)
+    candidates, texts = candidates_of(search, selection)
     shown = selection.get("candidate") if isinstance(selection.get("candidate"), Mapping) else {}
     best = mapping(search.outcome.get("incumbent")).get("id") or search.incumbent
     stats = mapping(search.outcome.get("stats"))
@@ -48,8 +48,8 @@ def job_data(folder: Path) -> dict[str, Any]:
         "warnings": [str(text) for text in result.get("warnings") or []],
         "departures": [str(text) for text in job.get("departures") or []],
         "budget": number(settings.get("budget")) or 0,
-        "baseline": settings.get("baseline"),
-        "shown": changed or best or settings.get("baseline"),
+        "baseline": search.baseline,
+        "shown": changed or best or search.baseline,
         "candidates": candidates,
         "texts": texts,
         "counts": {
@@ -222,4 +222,3 @@ def _text(data: Mapping[str, Any]) -> list[str]:
         if part:
             lines.append(f"{name} {' -> '.join(percent(part[side]['score']) for side in sides)}")
     return [*lines, *(text for text in (data["unfinished"], data["embedded"]) if text)]
-

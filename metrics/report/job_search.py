@@ -46,6 +46,12 @@ class Search:
         return max(logged, float(sum(number(line.get("score")) is not None for line in self.rollouts)))
 
     @property
+    def baseline(self) -> str | None:
+        """The candidate that the search began with."""
+        origins = {name: mapping(saved.get("about")).get("origin") for name, saved in self.candidates.items()}
+        return next((name for name, origin in origins.items() if origin == "baseline"), None)
+
+    @property
     def incumbent(self) -> str | None:
         """The last committed candidate."""
         committed = self.of("committed")
@@ -65,9 +71,7 @@ def read_search(folder: Path) -> Search:
     )
 
 
-def candidates_of(
-    search: Search, settings: Mapping[str, Any], selection: Mapping[str, Any]
-) -> tuple[list[dict[str, Any]], list[str]]:
+def candidates_of(search: Search, selection: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
     """Candidates in the order in which they were proposed, and the different texts of their instructions.
 
     A candidate's `instructions` are places in the list of texts. Its fate is the last that the log says of it.
@@ -86,7 +90,7 @@ def candidates_of(
             fate[name] = (str(kind), str(event.get("reason") or ""))
         elif kind == "committed":
             fate[name] = ("incumbent", fate.get(name, ("", ""))[1])
-    baseline = str(settings.get("baseline"))
+    baseline = str(search.baseline)
     best = mapping(search.outcome.get("incumbent")).get("id") or search.incumbent
     deployed = mapping(selection.get("candidate")).get("id") if selection.get("deployed") == "incumbent" else None
     order = list(dict.fromkeys([baseline, *first, *scores, *sorted(search.candidates)]))

@@ -14,7 +14,17 @@ from metrics.report.files import mapping, number
 from metrics.report.page import Page
 from metrics.report.traces import Traces, packed_traces
 from metrics.statistics import wilson_interval
-from metrics.summary import DO_NOTHING_ANSWER, MEANS, error_label, is_failed, is_refused, is_scored, summarize_rows
+from metrics.summary import (
+    COUNTERS,
+    DO_NOTHING_ANSWER,
+    LOOP_COUNTS,
+    MEANS,
+    error_label,
+    is_failed,
+    is_refused,
+    is_scored,
+    summarize_rows,
+)
 
 LABELS = ("type", "level", "hops", "domain")
 # what stands beside the headline, in this order
@@ -27,7 +37,7 @@ _NOT_SHOWN = ("usage_by_role",)  # of a row: summed up over all rows instead
 
 def run_page(folder: Path, *, with_traces: bool = True) -> Page:
     """The page of a run folder, also of one that was killed: its summary is then made from the rows."""
-    rows = load_rows(folder)
+    rows = [_tidy(row) for row in load_rows(folder)]
     config, summary = load_config(folder), load_summary(folder)
     settings = mapping(config.get("settings"))
     if not summary or (number(summary.get("n")) or 0) - (number(summary.get("n_missing")) or 0) != len(rows):
@@ -57,6 +67,21 @@ def run_page(folder: Path, *, with_traces: bool = True) -> Page:
         "traces_left_out": traces.left_out,
     }
     return Page("run", title, data, traces.blobs, _text(title, summary))
+
+
+def _tidy(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with values of the kinds that the numbers are made of; ours are, those of other writers may not be."""
+    found = dict(row)
+    for key in (*COUNTERS, *LOOP_COUNTS, "usd_billed", "usd_without_cache", "latency_s"):
+        if key in found and number(found[key]) is None:
+            found[key] = None
+    found["usage_by_role"] = {role: part for role, part in mapping(row.get("usage_by_role")).items() if mapping(part)}
+    if row.get("error") and not isinstance(row["error"], dict):
+        found["error"] = {"kind": "unknown", "type": "unknown", "message": str(row["error"])}
+    for key in ("credited_by", "stopped"):
+        if found.get(key) is not None:
+            found[key] = str(found[key])
+    return found
 
 
 def _own_summary(rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
