@@ -66,7 +66,10 @@ def comparison_lines(comparison: dict[str, Any]) -> list[str]:
     lines = [f"{comparison['dataset']}: {comparison['n']} questions, score = {comparison['primary']}"]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
     lines += [f"[{number}] {run['folder']}" for number, run in enumerate(runs, start=1)]
-    lines.append("differences over the questions that both runs scored; $/q is the price without a cache")
+    lines.append(
+        "vs first: over the questions that both runs scored, with a paired bootstrap interval and the exact McNemar "
+        "test; $/q is the price without a cache"
+    )
     if any(run["embedded"] for run in runs):
         lines.append("offline is the embedded rule-based engine, not a language model")
     return lines

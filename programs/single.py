@@ -12,7 +12,11 @@ from programs.team import Team
 
 
 class Single(Team):
-    """One solver runs the tool loop and answers."""
+    """One solver runs the tool loop and answers.
+
+    Message flow: none. Model calls per question: L, the calls of one tool loop (1 to 9, one more when the answer is
+    forced).
+    """
 
     name = "single"
 

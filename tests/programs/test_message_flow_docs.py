@@ -12,6 +12,7 @@ import pytest
 from programs import PROGRAMS, build_program, load_program, save_program
 from programs.communication import CONTEXT_LIMIT, HANDOFF_LIMIT
 from programs.masking import only_roles
+from programs.registry import program_class
 from tests.support.flow_engine import FlowEngine
 from tests.support.flow_script import FORMATS, QUESTION, TeamScript, lookup
 
@@ -64,3 +65,10 @@ def test_the_documentation_names_every_program_and_the_limits_in_force():
     assert f"{HANDOFF_LIMIT:,}" in DOCS and f"{CONTEXT_LIMIT:,}" in DOCS
     graph = build_program("centralized").role_graph()
     assert str(graph.topological_order()) in DOCS
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_program_states_its_flow_and_its_calls(name):
+    stated = " ".join((program_class(name).__doc__ or "").split())
+    assert "Model calls per question: " in stated
+    assert "Message flow: " in stated or name in ("direct", "direct_search", "chat_agent", "search_r1")
