@@ -184,7 +184,7 @@ class Endpoint:
             raise dspy_errors.LMNotConfiguredError(
                 f"{self.host} needs a key: set {' or '.join(self.key_names)} in the environment", model=self.name
             )
-        sent.update(headers or {})
+        sent.update((name, str(value)) for name, value in (headers or {}).items())
         for name, value in sent.items():
             if not (value.isascii() and value.isprintable()):  # a pasted quote, a line break
                 what = " or ".join(self.key_names) if name == "Authorization" else f"the header {name}"
@@ -222,12 +222,12 @@ class Endpoint:
         except (KeyError, IndexError, TypeError, AttributeError):
             raise self._no_completion(reply.body) from None
         called = isinstance(output, dict) and bool(output.get("tool_calls"))
-        reason = "tool_call" if called else choice.get("finish_reason") or "stop"
+        reason = "tool_call" if called else str(choice.get("finish_reason") or "stop")
         usage = payload.get("usage")
         return Completion(
             output=output,
             usage=usage if isinstance(usage, dict) else {},
-            finish_reason=_FINISH.get(reason, str(reason)),
+            finish_reason=_FINISH.get(reason, reason),
             model=str(payload.get("model") or self.model),
             payload=payload,
         )
@@ -354,6 +354,8 @@ def _output(message: Mapping[str, Any]) -> Any:
     text = message.get("content")
     if isinstance(text, list):  # content parts
         text = "".join(str(part.get("text") or "") for part in text if part.get("type") in ("text", "output_text"))
+    elif text is not None and not isinstance(text, str):
+        text = json.dumps(text)
     calls = message.get("tool_calls") or []
     if not calls and message.get("function_call"):
         calls = [{"id": None, "function": message["function_call"]}]

@@ -28,8 +28,8 @@ def price(
     if not known(provider, name):
         return None
     prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-    reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
+    cached = _detail(usage, "prompt_tokens_details", "cached_tokens")
+    reasoning = _detail(usage, "completion_tokens_details", "reasoning_tokens")
     counts = (prompt, completion, cached, reasoning)
     if not all(isinstance(count, int) and count >= 0 for count in counts):
         return None
@@ -40,6 +40,11 @@ def price(
     if rates is None or tier not in (None, "default", "standard", "auto"):
         return _estimate(provider, name, counts, tier)
     return inputs * rates.input + outputs * rates.output + reasoning * rates.reasoning + cached * rates.cached
+
+
+def _detail(usage: Mapping[str, Any], group: str, name: str) -> Any:
+    details = usage.get(group)
+    return (details.get(name) or 0) if isinstance(details, Mapping) else 0
 
 
 @lru_cache(maxsize=1024)

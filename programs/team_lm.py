@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import copy
 import json
+import math
 import os
 import queue
 import threading
@@ -370,4 +371,4 @@ def _within(seconds: float, work: Callable[[], Result], model: str) -> Result:
 
 
 def _count(value: Any) -> int:
-    return int(value) if isinstance(value, int | float) else 0
+    return max(0, int(value)) if isinstance(value, int | float) and math.isfinite(value) else 0

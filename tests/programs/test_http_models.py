@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import socket
 import threading
 import time
@@ -11,6 +12,8 @@ import time
 import dspy
 import pydantic
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from metrics.errors import describe_error, error_kind
 from programs.errors import is_context_overflow, is_infrastructure
@@ -181,8 +184,11 @@ def test_a_dead_address_is_said_after_the_retries():
         (api_error(400, "temperature must be below 1"), dspy.LMInvalidRequestError, "temperature must be below 1"),
         (Fault(422, body={"detail": [{"loc": ["body"], "msg": "bad"}]}), dspy.LMInvalidRequestError, "bad"),
         (Fault(400, body=b"just text"), dspy.LMInvalidRequestError, "just text"),
-        (Fault(301, headers=(("Location", "https://new.example/v1?x=1"),), body=b""), dspy.LMInvalidRequestError,
-         "https://new.example"),
+        (
+            Fault(301, headers=(("Location", "https://new.example/v1?x=1"),), body=b""),
+            dspy.LMInvalidRequestError,
+            "https://new.example",
+        ),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -656,3 +662,51 @@ def test_secure_connections_are_checked(certificate, monkeypatch):
         with pytest.raises(dspy.LMTransportError, match="certificate"):
             ask("127.0.0.1")  # not the name in the certificate
         assert server.n_requests == 1
+
+
+# -- whatever comes ----------------------------------------------------------------------------------
+
+_KEYS = re.findall(
+    r"\w+",
+    "choices message content tool_calls function name arguments error code type usage finish_reason detail text id "
+    "function_call reasoning model prompt_tokens completion_tokens prompt_tokens_details cached_tokens",
+)
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_KEYS), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def like_a_completion(value):
+    return {"choices": [{"message": value, "finish_reason": value}], "usage": value, "model": value}
+
+
+@settings(max_examples=300, deadline=None)
+@given(value=_JSON, wrap=st.sampled_from([lambda v: v, like_a_completion, lambda v: {"error": v}]),
+       status=st.sampled_from([200, 204, 302, 400, 404, 429, 500]), raw=st.none() | st.binary(max_size=30))  # fmt: skip
+def test_no_body_of_any_shape_raises_anything_but_an_error_of_the_model_layer(value, wrap, status, raw):
+    from dspy.clients.call_result import CallResult
+
+    from programs.chat_api import Completion, Endpoint
+    from programs.http_client import HttpReply
+    from programs.pricing import price
+    from programs.team_lm import TeamLM, _Answer
+    from tests.support.engines import ScriptedEngine
+
+    endpoint = Endpoint(model="m", name="openai/m", url="http://127.0.0.1:1/v1")
+    reply = HttpReply(status, {}, json.dumps(wrap(value)).encode() if raw is None else raw)
+    try:
+        completion = endpoint.read(reply) if status == 200 else endpoint.error(reply, None)
+    except dspy.LMError as error:
+        completion = error
+    assert isinstance(completion, Completion | dspy.LMError)
+    if isinstance(completion, Completion):
+        text = completion.output["text"] if isinstance(completion.output, dict) else completion.output
+        assert text is None or isinstance(text, str)
+        assert isinstance(completion.finish_reason, str)
+        json.dumps(completion.output)
+        cost = price(completion.usage, provider="openai-chat", model="gpt-4o-mini", served=completion.model)
+        assert cost is None or cost >= 0
+        counts = TeamLM("stub/x", engine=ScriptedEngine("x"))._account(_Answer(CallResult(), completion.usage))
+        assert all(counts[name] >= 0 for name in ("prompt_tokens", "completion_tokens"))
