@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -11,6 +12,7 @@ from typing import Any
 import dspy
 
 logger = logging.getLogger(__name__)
+_saying = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ def note_clones(program: str, agents: int) -> None:
     decoding = dspy.settings.get("decoding") or {}
     temperature = decoding.get("temperature", (getattr(dspy.settings.lm, "kwargs", None) or {}).get("temperature"))
     if agents > 1 and temperature is not None and float(temperature) == 0.0:
-        _say_clones(program)
+        with _saying:  # of questions that run side by side, one says it
+            _say_clones(program)
 
 
 @cache

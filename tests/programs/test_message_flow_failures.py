@@ -95,6 +95,21 @@ class TestVotes:
         run(name, TeamScript(), decoding={"temperature": 0.0}, team_size=1)
         assert "clones" not in caplog.text
 
+    def test_questions_that_run_side_by_side_announce_clones_once_too(self, caplog):
+        _say_clones.cache_clear()
+        gate = threading.Barrier(8, timeout=60)
+
+        def ask():
+            gate.wait()
+            run("independent", TeamScript(), decoding={"temperature": 0.0}, team_size=2)
+
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert caplog.text.count("clones") == 1
+
     @pytest.mark.parametrize("name", VOTING)
     def test_decoding_defaults_and_overrides(self, name):
         _, engine, _ = run(name, TeamScript())
