@@ -7,52 +7,29 @@ rate to the node's value. Samples that a role wins and the team loses come back 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-import dspy
-
 from metrics.errors import ConfigurationError
 from optimize import rewriter, seeds
 from optimize.beam import Node, Texts, best_nodes
 from optimize.candidates import Candidate
-from optimize.clip import MESSAGE, OUTPUT, TASK, clip
 from optimize.context import SearchContext
-from optimize.feedback import feedback_for
-from optimize.joint import CASES, Sample, Weights, case_text, compare_runs, misaligned, remember, win_rate
+from optimize.improve import improve, in_parts
+from optimize.joint import Sample, Weights, case_text, compare_runs, misaligned, remember, win_rate
 from optimize.methods.base import Method
 from optimize.methods.presets import check_at_least, check_choice, settle
 from optimize.records import Records, graph_of
 from optimize.rows import Row
 from optimize.stops import StopSearch
-from optimize.work import blocks, last_received, work_text
 from programs.role_graph import RoleGraph
 
 MARGIN = 1e-6
 BATCH, SMALL_BATCH, TINY_BATCH = 10, 6, 4
 INJECTED = 0.5  # the largest share of a batch that comes from senders' misaligned samples
 STEPS = 3  # of a role in one turn
-
-
-class ImproveInstruction(dspy.Signature):
-    """A team of language models solves tasks; each member works by an instruction. Improve the instruction of one
-    member: see in its runs what it did well and what went wrong, say what has to change, and write the new
-    instruction. Write general advice, not the answer to a single task. Keep names in back-ticks, placeholders and tags
-    as they are.
-    """
-
-    role: str = dspy.InputField()
-    current_instruction: str = dspy.InputField()
-    runs: str = dspy.InputField(desc="what the member received and wrote in some runs")
-    readers_trouble: str = dspy.InputField(desc="cases in which members that read its output did worse")
-    requirement: str = dspy.InputField(desc="what the member's output is for")
-    variation: int = dspy.InputField(desc="write another version for every number")
-    analysis: str = dspy.OutputField(desc="what the runs show, briefly")
-    changes: str = dspy.OutputField(desc="what the new instruction changes, briefly")
-    new_instruction: str = dspy.OutputField(desc="the whole new instruction and nothing else")
 
 
 @dataclass
@@ -375,40 +352,21 @@ class _Search:
 
     def propose(self, role: str, node: Node, base: Sequence[Row]) -> list[Texts]:
         """New prompts for a node, one from each part of the batch; repetitions and the parent itself are left out."""
-        context, roles = self.context, self.context.roles
-        usable = [row for row in base if row.usable]
-        parts = in_parts(usable, self.method.proposals)
-        trouble = [case_text(s, name) for name in self.neighbours(role, "children") for s in self.states[name].bad]
-        readers = ", ".join(self.neighbours(role, "children"))
+        roles, readers = self.context.roles, self.neighbours(role, "children")
         at = self.states[role].layers % len(node.texts)
-
-        def write(item: tuple[int, list[Row]]) -> rewriter.Proposal:
-            slot, rows = item
-            inputs = {
-                "role": role,
-                "runs": blocks([self.run_text(row, role) for row in rows]),
-                "readers_trouble": blocks(trouble[:CASES]),
-                "requirement": f"It is read by: {readers}." if readers else "It is the team's final answer.",
-                "variation": slot + 1,
-            }
-            seed = roles.texts(context.baseline, role)[at]
-            return rewriter.rewrite(context, ImproveInstruction, inputs, parent=node.texts[at], seed=seed)
-
-        found = context.map(write, list(enumerate(parts)))
-        rewriter.refused(context, roles.predictors[role][at], found)
+        found = improve(
+            self.context,
+            role,
+            parent=node.texts[at],
+            seed=roles.texts(self.context.baseline, role)[at],
+            parts=in_parts([row for row in base if row.usable], self.method.proposals),
+            readers=readers,
+            trouble=[case_text(sample, name) for name in readers for sample in self.states[name].bad],
+            labels=self.method.global_signal == "metric",
+        )
+        rewriter.refused(self.context, roles.predictors[role][at], found)
         texts = [(*node.texts[:at], p.text, *node.texts[at + 1 :]) for p in found if p.text is not None]
         return list(dict.fromkeys(texts))
-
-    def run_text(self, row: Row, role: str) -> str:
-        """One run as the proposer sees it; with labels, what the score says about it as well."""
-        lines = [
-            f"task: {clip(str(row.example.question), TASK)}",
-            f"received: {last_received(row, role, MESSAGE)}",
-            f"wrote: {work_text(row, role, OUTPUT)}",
-        ]
-        if self.method.global_signal == "metric":
-            lines.append(f"outcome: {feedback_for(self.context, row, role)}")
-        return "\n".join(lines)
 
     def note_misalignment(self, role: str, layer: int, samples: Sequence[Sample], injected: set[str]) -> None:
         """Diagnostics: the share of misaligned samples among those that were drawn at random."""
@@ -416,10 +374,3 @@ class _Search:
         if drawn and drawn[0].local is not None:
             rate = sum(s.priority is not None for s in drawn) / len(drawn)
             self.rates.append({"role": role, "layer": layer, "rate": rate, "n": len(drawn)})
-
-
-def in_parts(rows: Sequence[Row], parts: int) -> list[list[Row]]:
-    """Rows in `parts` runs of nearly equal length, in order; fewer when there are fewer rows."""
-    parts = min(parts, len(rows))
-    cuts = [round(n * len(rows) / parts) for n in range(parts + 1)] if parts else []
-    return [list(rows[a:b]) for a, b in itertools.pairwise(cuts)]

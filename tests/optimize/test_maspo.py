@@ -13,6 +13,7 @@ from metrics.errors import ConfigurationError
 from optimize import MASPO
 from optimize.beam import Node, best_nodes
 from optimize.candidates import Candidate
+from optimize.improve import in_parts
 from optimize.joint import Sample, compare_runs, misaligned, misalignment, remember, win_rate
 from optimize.methods import maspo
 from optimize.rows import Row
@@ -91,8 +92,8 @@ def test_buffers_keep_the_newest_three_and_the_worst_kind_first():
 
 def test_a_batch_is_cut_into_equal_parts_in_order():
     rows = [Row(example=None, id=str(n), score=0.0) for n in range(5)]
-    assert [[r.id for r in part] for part in maspo.in_parts(rows, 2)] == [["0", "1"], ["2", "3", "4"]]
-    assert maspo.in_parts(rows[:1], 2) == [rows[:1]] and maspo.in_parts([], 2) == []
+    assert [[r.id for r in part] for part in in_parts(rows, 2)] == [["0", "1"], ["2", "3", "4"]]
+    assert in_parts(rows[:1], 2) == [rows[:1]] and in_parts([], 2) == []
 
 
 def both_runs(program, lm, texts, n=4):
