@@ -59,4 +59,5 @@ def graph_of(context: SearchContext, rows: Sequence[Row]) -> RoleGraph:
     except ConfigurationError as error:
         if len(context.roles.names) > 1:
             logger.warning("no role graph (%s): the roles are taken as unconnected", error)
-        return RoleGraph(context.roles.names, context.roles.predictors)
+        context._graph = RoleGraph(context.roles.names, context.roles.predictors)
+        return context._graph
