@@ -23,7 +23,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER",
                         help="a run, a job, or a folder that holds some")  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="FILE",
-                        help=f"where the comparison goes; default: {COMPARISON}")  # fmt: skip
+                        help=f"where the comparison goes; default: {COMPARISON}, in the FOLDER or here")  # fmt: skip
     parser.add_argument("--plots", action="store_true",
                         help="also draw the plots as PNG and SVG into FOLDER/plots (extra `plots`)")  # fmt: skip
     return parser
@@ -63,7 +63,7 @@ def write_all(folders: Sequence[Path], *, out: Path | None = None, plots: bool =
     jobs = [folder for folder in found if is_job(folder)]
     compared = jobs if len(jobs) > 1 else [folder for folder in found if folder not in jobs]
     if len(compared) > 1:
-        target = out or COMPARISON
+        target = out or (folders[0] / COMPARISON if len(folders) == 1 else COMPARISON)
         written.append(write_comparison(compared, target))
         if plots:
             from metrics.report.plots import write_comparison_plots

@@ -22,7 +22,7 @@ from metrics.jsonio import dumps
 ASSETS = Path(__file__).with_name("assets")
 COMMON = ("core.js", "charts.js", "table.js")
 SCRIPTS = {
-    "run": (*COMMON, "overview.js", "conversation.js", "question.js", "run.js", "main.js"),
+    "run": (*COMMON, "overview.js", "conversation.js", "events.js", "question.js", "run.js", "main.js"),
     "job": (*COMMON, "diff.js", "lineage.js", "job.js", "main.js"),
     "comparison": (*COMMON, "comparison.js", "main.js"),
 }

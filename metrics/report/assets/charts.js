@@ -11,7 +11,10 @@ function strip(score, interval, marks) {
   const left = 6;
   const x = (share) => left + share * (width - 2 * left);
   const shown = marks.filter((mark) => isNumber(mark.value)).sort((a, b) => a.value - b.value);
-  const levels = levelsOf(shown.map((mark) => x(mark.value)), 112);
+  const levels = levelsOf(
+    shown.map((mark) => x(mark.value)),
+    112,
+  );
   const y = 26 + 16 * Math.max(0, ...levels.map((level) => level + 1));
   const chart = svg("svg", { viewBox: `0 0 ${width} ${y + 36}`, class: "strip", role: "img" });
   chart.append(svg("title", null, `score ${percent(score)} ${range(interval)}`));
@@ -23,14 +26,24 @@ function strip(score, interval, marks) {
   for (const step of SCALE_STEPS) {
     chart.append(svg("line", { x1: x(step), x2: x(step), y1: y - 3, y2: y + 3, class: "axis" }));
     const anchor = step === 0 ? "start" : step === 1 ? "end" : "middle";
-    chart.append(svg("text", { x: x(step), y: y + 24, "text-anchor": anchor, class: "tick" }, step === 1 ? "100%" : `${100 * step}`));
+    chart.append(
+      svg(
+        "text",
+        { x: x(step), y: y + 24, "text-anchor": anchor, class: "tick" },
+        step === 1 ? "100%" : `${100 * step}`,
+      ),
+    );
   }
   shown.forEach((mark, i) => {
     const top = y - 16 - 16 * levels[i];
     const anchor = mark.value > 0.85 ? "end" : mark.value < 0.15 ? "start" : "middle";
     chart.append(
       svg("line", { x1: x(mark.value), x2: x(mark.value), y1: top + 2, y2: y + 5, class: "mark" }),
-      svg("text", { x: x(mark.value), y: top - 3, "text-anchor": anchor, class: "label" }, `${mark.label} ${percent(mark.value)}`),
+      svg(
+        "text",
+        { x: x(mark.value), y: top - 3, "text-anchor": anchor, class: "label" },
+        `${mark.label} ${percent(mark.value)}`,
+      ),
     );
   });
   if (isNumber(score)) chart.append(svg("circle", { cx: x(score), cy: y, r: 6.5, class: "dot" }));
@@ -59,19 +72,30 @@ function dots(entries, pick) {
   }
   const largest = [...entries].sort((a, b) => b.n - a.n);
   const rest = largest.slice(FEW);
-  const more = el("button", { type: "button", class: "more", on: { click: () => more.replaceWith(...rowsOf(rest)) } }, `… ${count(rest.length)} smaller ones`);
+  const more = el(
+    "button",
+    { type: "button", class: "more", on: { click: () => more.replaceWith(...rowsOf(rest)) } },
+    `… ${count(rest.length)} smaller ones`,
+  );
   box.append(...rowsOf(largest.slice(0, FEW)), more);
   return box;
 
   function rowsOf(some) {
     return some.map((entry) => {
-      const chart = svg("svg", { viewBox: "0 0 200 20", preserveAspectRatio: "none", class: "dotline", "aria-hidden": true });
+      const chart = svg("svg", {
+        viewBox: "0 0 200 20",
+        preserveAspectRatio: "none",
+        class: "dotline",
+        "aria-hidden": true,
+      });
       for (const step of SCALE_STEPS) {
         chart.append(svg("line", { x1: 200 * step, x2: 200 * step, y1: 0, y2: 20, class: "grid" }));
       }
       if (entry.interval) {
         const [low, high] = entry.interval;
-        chart.append(svg("rect", { x: 200 * low, width: Math.max(1, 200 * (high - low)), y: 7, height: 6, class: "band" }));
+        chart.append(
+          svg("rect", { x: 200 * low, width: Math.max(1, 200 * (high - low)), y: 7, height: 6, class: "band" }),
+        );
       }
       if (isNumber(entry.strict)) {
         chart.append(svg("line", { x1: 200 * entry.strict, x2: 200 * entry.strict, y1: 4, y2: 16, class: "mark" }));
@@ -101,7 +125,9 @@ function parts(entries, pick) {
     el(
       "div",
       { class: "bar", "aria-hidden": true },
-      shown.map((entry) => el("span", { class: "c-" + entry.key, style: { "flex-grow": entry.n }, title: `${entry.label} ${entry.n}` })),
+      shown.map((entry) =>
+        el("span", { class: "c-" + entry.key, style: { "flex-grow": entry.n }, title: `${entry.label} ${entry.n}` }),
+      ),
     ),
     el(
       "div",
@@ -143,13 +169,19 @@ function plot({ series, marks = [], x: xLabel, xMax, yMax, format, height = 260,
   chart.append(svg("title", null, label));
   for (let value = 0; value <= top * 1.0001; value += step) {
     chart.append(svg("line", { x1: box.left, x2: width - 8, y1: py(value), y2: py(value), class: "grid" }));
-    chart.append(svg("text", { x: box.left - 8, y: py(value) + 4, "text-anchor": "end", class: "tick" }, format(value)));
+    chart.append(
+      svg("text", { x: box.left - 8, y: py(value) + 4, "text-anchor": "end", class: "tick" }, format(value)),
+    );
   }
   for (const value of ticks(xMax)) {
     chart.append(svg("line", { x1: px(value), x2: px(value), y1: box.bottom, y2: box.bottom + 4, class: "axis" }));
-    chart.append(svg("text", { x: px(value), y: box.bottom + 17, "text-anchor": "middle", class: "tick" }, compact(value)));
+    chart.append(
+      svg("text", { x: px(value), y: box.bottom + 17, "text-anchor": "middle", class: "tick" }, compact(value)),
+    );
   }
-  chart.append(svg("text", { x: (box.left + box.right) / 2, y: height - 4, "text-anchor": "middle", class: "tick" }, xLabel));
+  chart.append(
+    svg("text", { x: (box.left + box.right) / 2, y: height - 4, "text-anchor": "middle", class: "tick" }, xLabel),
+  );
   for (const line of series) {
     const spots = line.points.filter((point) => isNumber(point[1]));
     if (!line.only && spots.length) {
@@ -172,7 +204,9 @@ function plot({ series, marks = [], x: xLabel, xMax, yMax, format, height = 260,
   marks.forEach((mark, index) => {
     const at = box.right + 44 + 62 * index;
     if (index === 0) {
-      chart.append(svg("line", { x1: box.right + 12, x2: box.right + 12, y1: box.top, y2: box.bottom, class: "grid strong" }));
+      chart.append(
+        svg("line", { x1: box.right + 12, x2: box.right + 12, y1: box.top, y2: box.bottom, class: "grid strong" }),
+      );
     }
     for (const side of mark.sides) {
       if (!isNumber(side.y)) continue;
@@ -180,7 +214,9 @@ function plot({ series, marks = [], x: xLabel, xMax, yMax, format, height = 260,
       const hint = svg("title", null, `${mark.label}, ${side.label}: ${percent(side.y)} ${range(side.interval)}`);
       const group = svg("g", { class: side.className }, hint);
       if (side.interval) {
-        group.append(svg("line", { x1: shift, x2: shift, y1: py(side.interval[0]), y2: py(side.interval[1]), class: "whisker" }));
+        group.append(
+          svg("line", { x1: shift, x2: shift, y1: py(side.interval[0]), y2: py(side.interval[1]), class: "whisker" }),
+        );
       }
       group.append(svg("circle", { cx: shift, cy: py(side.y), r: 4.5, class: "spot" }));
       chart.append(group);

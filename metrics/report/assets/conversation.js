@@ -10,7 +10,12 @@ const whoOf = (agent) => ({ role: "", index: 0, round: 0, ...record(agent) });
 /** `{lanes, events, agents, votes, total}`; an event is a model call with its tool calls, or a tool call on its own. */
 function readConversation(trace) {
   const texts = record(trace.texts);
-  const text = (keys) => (typeof keys === "string" ? keys : list(keys).map((k) => texts[k] ?? "").join(""));
+  const text = (keys) =>
+    typeof keys === "string"
+      ? keys
+      : list(keys)
+          .map((k) => texts[k] ?? "")
+          .join("");
   const own = list(trace.agents).map((entry) => ({ ...record(entry), agent: whoOf(entry && entry.agent) }));
   const pool = list(trace.tools).map((tool) => ({ ...record(tool), taken: false }));
   const events = list(trace.calls).map((call, i) => readCall(record(call), i, text));
@@ -26,8 +31,10 @@ function readConversation(trace) {
   }
   for (const event of events) event.turns = counts.get(event.key);
   const several = new Map();
-  for (const event of events) several.set(event.agent.role, (several.get(event.agent.role) || new Set()).add(event.agent.index));
-  const name = (agent) => (agent.role || "program") + ((several.get(agent.role) || new Set()).size > 1 ? ` ${agent.index + 1}` : "");
+  for (const event of events)
+    several.set(event.agent.role, (several.get(event.agent.role) || new Set()).add(event.agent.index));
+  const name = (agent) =>
+    (agent.role || "program") + ((several.get(agent.role) || new Set()).size > 1 ? ` ${agent.index + 1}` : "");
 
   const lanes = [];
   for (const event of events) {
@@ -83,7 +90,14 @@ function readTool(tool, text) {
     start,
     end: start + (isNumber(tool.seconds) ? tool.seconds : 0),
     used: [
-      { name: tool.name, args: text(tool.arguments), result: text(tool.result), kind: tool.error ? "error" : "ok", seconds: tool.seconds, unfinished: tool.unfinished },
+      {
+        name: tool.name,
+        args: text(tool.arguments),
+        result: text(tool.result),
+        kind: tool.error ? "error" : "ok",
+        seconds: tool.seconds,
+        unfinished: tool.unfinished,
+      },
     ],
     messages: [],
     replies: [],
@@ -93,7 +107,9 @@ function readTool(tool, text) {
 
 /** Give each model call of an agent the turn that the program recorded for it, with its tool calls and their times. */
 function pairSteps(entry, events, pool, text) {
-  const calls = events.filter((event) => event.kind === "call" && event.key === agentKey(entry.agent) && !event.call.error);
+  const calls = events.filter(
+    (event) => event.kind === "call" && event.key === agentKey(entry.agent) && !event.call.error,
+  );
   let last = 0;
   list(entry.steps).forEach((raw, i) => {
     const step = record(raw);
@@ -135,7 +151,12 @@ function canonicalText(text) {
 
 function sorted(value) {
   if (Array.isArray(value)) return value.map(sorted);
-  if (value && typeof value === "object") return Object.fromEntries(Object.keys(value).sort().map((k) => [k, sorted(value[k])]));
+  if (value && typeof value === "object")
+    return Object.fromEntries(
+      Object.keys(value)
+        .sort()
+        .map((k) => [k, sorted(value[k])]),
+    );
   return value;
 }
 
@@ -171,7 +192,8 @@ function attachHandoffs(reports, events, name) {
     const written = asText(handoff.text);
     const own = events.filter((event) => event.kind === "call" && event.key === agentKey(from));
     const wrote = (event) => event.replies.some((reply) => holds(bare(reply.text + reply.calls), written));
-    const event = (handoff.kind === "delegation" && own.find((e) => wrote(e) && !handed(e, written))) || own[own.length - 1];
+    const event =
+      (handoff.kind === "delegation" && own.find((e) => wrote(e) && !handed(e, written))) || own[own.length - 1];
     if (!event) continue;
     const readers = [];
     for (const [id, known] of prompts) {
@@ -181,7 +203,14 @@ function attachHandoffs(reports, events, name) {
     }
     readers.sort(READERS.compare);
     const to = handoff.to ? name(whoOf(handoff.to)) : null;
-    const item = { kind: handoff.kind, text: written, to, readers, parsed: handoff.parse_ok, errors: list(handoff.errors) };
+    const item = {
+      kind: handoff.kind,
+      text: written,
+      to,
+      readers,
+      parsed: handoff.parse_ok,
+      errors: list(handoff.errors),
+    };
     const call = event.used.find((used) => !used.handoff && Object.values(record(used.args)).includes(handoff.text));
     if (call) call.handoff = item;
     else event.handoffs.push(item);

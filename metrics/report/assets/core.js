@@ -45,7 +45,10 @@ function asText(value) {
 }
 
 function short(value, limit) {
-  const text = asText(value).slice(0, 4 * limit).replace(/\s+/g, " ").trim();
+  const text = asText(value)
+    .slice(0, 4 * limit)
+    .replace(/\s+/g, " ")
+    .trim();
   return text.length > limit ? text.slice(0, limit - 1) + "…" : text;
 }
 
@@ -128,7 +131,12 @@ function facts(pairs) {
     pairs
       .filter(([, value]) => value !== null && value !== undefined && value !== "")
       .map(([label, value]) =>
-        el("div", null, el("dt", null, label), el("dd", { dir: "auto" }, value instanceof Node ? value : asText(value))),
+        el(
+          "div",
+          null,
+          el("dt", null, label),
+          el("dd", { dir: "auto" }, value instanceof Node ? value : asText(value)),
+        ),
       ),
   );
 }

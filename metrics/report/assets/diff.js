@@ -8,11 +8,16 @@ function wordDiff(before, after) {
   const lines = (text) => text.match(/[^\n]*\n|[^\n]+/g) || [];
   let [a, b] = [words(before), words(after)];
   if (a.length * b.length > WORK) [a, b] = [lines(before), lines(after)];
-  if (a.length * b.length > WORK) return [["out", before], ["in", after]];
+  if (a.length * b.length > WORK)
+    return [
+      ["out", before],
+      ["in", after],
+    ];
   let head = 0;
   while (head < a.length && head < b.length && a[head] === b[head]) head += 1;
   let tail = 0;
-  while (tail < a.length - head && tail < b.length - head && a[a.length - 1 - tail] === b[b.length - 1 - tail]) tail += 1;
+  while (tail < a.length - head && tail < b.length - head && a[a.length - 1 - tail] === b[b.length - 1 - tail])
+    tail += 1;
   const middle = common(a.slice(head, a.length - tail), b.slice(head, b.length - tail));
   return merge([["same", a.slice(0, head).join("")], ...middle, ["same", a.slice(a.length - tail).join("")]]);
 }
@@ -23,7 +28,9 @@ function common(a, b) {
   for (let i = a.length - 1; i >= 0; i -= 1) {
     for (let j = b.length - 1; j >= 0; j -= 1) {
       table[i * width + j] =
-        a[i] === b[j] ? table[(i + 1) * width + j + 1] + 1 : Math.max(table[(i + 1) * width + j], table[i * width + j + 1]);
+        a[i] === b[j]
+          ? table[(i + 1) * width + j + 1] + 1
+          : Math.max(table[(i + 1) * width + j], table[i * width + j + 1]);
     }
   }
   const found = [];
@@ -70,5 +77,9 @@ function merge(pieces) {
 function diffView(before, after) {
   if (before === after) return block(before, "diff");
   const tags = { out: "del", in: "ins", same: "span" };
-  return el("div", { class: "text diff", dir: "auto" }, wordDiff(before, after).map(([kind, text]) => el(tags[kind], null, text)));
+  return el(
+    "div",
+    { class: "text diff", dir: "auto" },
+    wordDiff(before, after).map(([kind, text]) => el(tags[kind], null, text)),
+  );
 }

@@ -6,7 +6,12 @@ function jobPage(job) {
       "main",
       null,
       masthead("Optimization", job.title, job.sub),
-      job.embedded && banner("warn", el("b", null, "Embedded model. "), "What ran is " + job.embedded.replace(/^the model is /, "") + "."),
+      job.embedded &&
+        banner(
+          "warn",
+          el("b", null, "Embedded model. "),
+          "What ran is " + job.embedded.replace(/^the model is /, "") + ".",
+        ),
       job.unfinished && banner("warn", el("b", null, "Not finished. "), job.unfinished),
       job.warnings.map((text) => banner("bad", text)),
       result(job),
@@ -15,7 +20,14 @@ function jobPage(job) {
       credit(job),
       tree(job),
       spending(job),
-      section("What was run", null, facts(job.measured), job.departures.length ? el("p", { class: "note" }, `Not conformant with the protocol: ${job.departures.join("; ")}.`) : null),
+      section(
+        "What was run",
+        null,
+        facts(job.measured),
+        job.departures.length
+          ? el("p", { class: "note" }, `Not conformant with the protocol: ${job.departures.join("; ")}.`)
+          : null,
+      ),
       testRows(job),
     ),
   );
@@ -37,10 +49,16 @@ function result(job) {
       el(
         "div",
         { class: "figure" },
-        el("strong", { class: "score" }, el("span", { class: "from" }, `${percent(test.baseline.score)} → `), percent(test.deployed.score)),
+        el(
+          "strong",
+          { class: "score" },
+          el("span", { class: "from" }, `${percent(test.baseline.score)} → `),
+          percent(test.deployed.score),
+        ),
         el("span", null, `${test.name} on ${plural(test.n_scored, "test row")}, baseline to deployed`),
         el("span", null, `${delta}${interval}, paired 95% interval`),
-        test.n_scored < test.n && el("span", null, `${count(test.n - test.n_scored)} of ${count(test.n)} rows were lost to the infrastructure`),
+        test.n_scored < test.n &&
+          el("span", null, `${count(test.n - test.n_scored)} of ${count(test.n)} rows were lost to the infrastructure`),
       ),
       el(
         "div",
@@ -50,7 +68,13 @@ function result(job) {
             "div",
             { class: "side" },
             el("h3", null, `${label} ${percent(side.score)} ${range(side.interval)}`),
-            strip(side.score, side.interval, side.means.filter((mean) => mean.label === "strict" || mean.label === "F1").map((mean) => ({ label: mean.label, value: mean.value }))),
+            strip(
+              side.score,
+              side.interval,
+              side.means
+                .filter((mean) => mean.label === "strict" || mean.label === "F1")
+                .map((mean) => ({ label: mean.label, value: mean.value })),
+            ),
           ),
         ),
       ),
@@ -82,15 +106,30 @@ function learning(job) {
   if (job.validation) marks.push({ label: "validation", sides: sides(job.validation, "incumbent") });
   if (job.test) marks.push({ label: "test", sides: sides(job.test, "deployed") });
   const last = c.committed[c.committed.length - 1];
-  const best = last ? [...c.committed.map((e) => [e.rollouts, e.score, `${e.candidate.slice(0, 8)} ${percent(e.score)}`]), [c.spent, last.score]] : [];
-  const base = isNumber(c.seed_score) ? [[0, c.seed_score], [job.budget, c.seed_score]] : [];
+  const best = last
+    ? [
+        ...c.committed.map((e) => [e.rollouts, e.score, `${e.candidate.slice(0, 8)} ${percent(e.score)}`]),
+        [c.spent, last.score],
+      ]
+    : [];
+  const base = isNumber(c.seed_score)
+    ? [
+        [0, c.seed_score],
+        [job.budget, c.seed_score],
+      ]
+    : [];
   const scores = [...c.committed, ...c.tried].map((e) => e.score);
   for (const mark of marks) for (const side of mark.sides) scores.push(side.y, side.interval && side.interval[1]);
   const high = Math.max(0, ...scores.filter(isNumber));
-  const tried = c.tried.map((e) => [e.rollouts, e.score, `${e.candidate.slice(0, 8)} ${percent(e.score)} on ${plural(e.rows, "row")}`]);
+  const tried = c.tried.map((e) => [
+    e.rollouts,
+    e.score,
+    `${e.candidate.slice(0, 8)} ${percent(e.score)} on ${plural(e.rows, "row")}`,
+  ]);
   return section(
     "Learning curve",
-    "Score of the best candidate so far over charged rollouts" + (marks.length ? "; to the right the decision on all validation rows and the test, with 95% intervals." : "."),
+    "Score of the best candidate so far over charged rollouts" +
+      (marks.length ? "; to the right the decision on all validation rows and the test, with 95% intervals." : "."),
     plot({
       label: "score over rollouts",
       x: "charged rollouts",
@@ -117,7 +156,10 @@ function promptsSection(job) {
   const [before, after] = [find(job.baseline), find(job.shown)];
   if (!before || !after) return null;
   const isBest = job.validation && job.validation.deployed === "baseline" && before !== after;
-  const note = before === after ? "No prompt was changed; these are the baseline's." : `Baseline to ${isBest ? "best candidate, which was not deployed" : job.validation ? "deployed" : "best so far"}; taken out is struck through.`;
+  const note =
+    before === after
+      ? "No prompt was changed; these are the baseline's."
+      : `Baseline to ${isBest ? "best candidate, which was not deployed" : job.validation ? "deployed" : "best so far"}; taken out is struck through.`;
   return section("Prompts by role", note, prompts(job, before === after ? null : before, after));
 }
 
@@ -130,7 +172,14 @@ function credit(job) {
       const values = part.series.flatMap((entry) => Object.values(entry.values)).filter(isNumber);
       const most = Math.max(...values.map(Math.abs), 1e-9);
       const roles = [...new Set(part.series.flatMap((entry) => Object.keys(entry.values)))];
-      const show = (v) => (isNumber(v) ? (part.unit === "count" ? count(v) : part.unit === "share" ? percent(v) : (v < 0 ? "−" : "") + Math.abs(v).toFixed(3)) : "");
+      const show = (v) =>
+        isNumber(v)
+          ? part.unit === "count"
+            ? count(v)
+            : part.unit === "share"
+              ? percent(v)
+              : (v < 0 ? "−" : "") + Math.abs(v).toFixed(3)
+          : "";
       return el(
         "div",
         { class: "scroll matrix" },
@@ -138,7 +187,16 @@ function credit(job) {
         el(
           "table",
           { class: "plain" },
-          el("thead", null, el("tr", null, el("th", { scope: "col" }, "role"), part.series.map((entry) => el("th", { class: "num", scope: "col" }, entry.label)))),
+          el(
+            "thead",
+            null,
+            el(
+              "tr",
+              null,
+              el("th", { scope: "col" }, "role"),
+              part.series.map((entry) => el("th", { class: "num", scope: "col" }, entry.label)),
+            ),
+          ),
           el(
             "tbody",
             null,
@@ -147,7 +205,14 @@ function credit(job) {
                 "tr",
                 null,
                 el("th", { scope: "row" }, role),
-                part.series.map((entry) => el("td", { class: "num" }, el(entry.mark === role ? "b" : "span", null, show(entry.values[role])), meter(Math.max(0, entry.values[role]), most))),
+                part.series.map((entry) =>
+                  el(
+                    "td",
+                    { class: "num" },
+                    el(entry.mark === role ? "b" : "span", null, show(entry.values[role])),
+                    meter(Math.max(0, entry.values[role]), most),
+                  ),
+                ),
               ),
             ),
           ),
@@ -165,7 +230,12 @@ function tree(job) {
     job.counts.refused && `${count(job.counts.refused)} refused unread or unchanged`,
     job.counts.invalid && `${count(job.counts.invalid)} trials invalid`,
   ];
-  return section("Candidates", counts.filter(Boolean).join(", ") + ". A candidate stands below the one it was made from; open it to see what it changes. Scores in brackets are of training rows.", lineage(job));
+  return section(
+    "Candidates",
+    counts.filter(Boolean).join(", ") +
+      ". A candidate stands below the one it was made from; open it to see what it changes. Scores in brackets are of training rows.",
+    lineage(job),
+  );
 }
 
 function spending(job) {
@@ -191,7 +261,8 @@ function spending(job) {
       }),
     );
   if (s.tokens.length) charts.push(chart("tokens of the search", s.tokens, s.optimizer_tokens, compact));
-  if (last(s.usd) > 0 || last(s.optimizer_usd) > 0) charts.push(chart("dollars of the search", s.usd, s.optimizer_usd, money));
+  if (last(s.usd) > 0 || last(s.optimizer_usd) > 0)
+    charts.push(chart("dollars of the search", s.usd, s.optimizer_usd, money));
   const columns = [
     ["model calls", (r) => count(r.lm_calls), (r) => r.lm_calls],
     ["from cache", (r) => count(r.cached_lm_calls), (r) => r.cached_lm_calls],
@@ -208,8 +279,35 @@ function spending(job) {
           el(
             "table",
             { class: "plain" },
-            el("thead", null, el("tr", null, el("th", { scope: "col" }, head), columns.map(([name]) => el("th", { class: "num", scope: "col" }, name)))),
-            el("tbody", null, rows.map((row) => el("tr", null, el("th", { scope: "row" }, row.name), columns.map(([, show, value]) => el("td", { class: "num" }, show(row), meter(value(row), Math.max(0, ...rows.map((r) => value(r) || 0)))))))),
+            el(
+              "thead",
+              null,
+              el(
+                "tr",
+                null,
+                el("th", { scope: "col" }, head),
+                columns.map(([name]) => el("th", { class: "num", scope: "col" }, name)),
+              ),
+            ),
+            el(
+              "tbody",
+              null,
+              rows.map((row) =>
+                el(
+                  "tr",
+                  null,
+                  el("th", { scope: "row" }, row.name),
+                  columns.map(([, show, value]) =>
+                    el(
+                      "td",
+                      { class: "num" },
+                      show(row),
+                      meter(value(row), Math.max(0, ...rows.map((r) => value(r) || 0))),
+                    ),
+                  ),
+                ),
+              ),
+            ),
           ),
         )
       : null;
@@ -217,7 +315,17 @@ function spending(job) {
     "Rollouts and money",
     null,
     facts(s.facts),
-    charts.length ? el("div", { class: "stack" }, charts, key([["t-best", "task model"], ["t-try", "optimizer's model"]])) : null,
+    charts.length
+      ? el(
+          "div",
+          { class: "stack" },
+          charts,
+          key([
+            ["t-best", "task model"],
+            ["t-try", "optimizer's model"],
+          ]),
+        )
+      : null,
     table("part", s.parts),
     table("agent role in the search", s.roles),
   );
@@ -230,7 +338,11 @@ function testRows(job) {
     name,
     label,
     value: (row) => row[name].score,
-    cell: (row) => [el("span", { class: `chip v-${row[name].verdict}` }, row[name].verdict), " ", el("span", { dir: "auto" }, short(row[name].error ? row[name].error.message : row[name].answer, 120))],
+    cell: (row) => [
+      el("span", { class: `chip v-${row[name].verdict}` }, row[name].verdict),
+      " ",
+      el("span", { dir: "auto" }, short(row[name].error ? row[name].error.message : row[name].answer, 120)),
+    ],
     className: "wide",
   });
   const table = dataTable({
@@ -242,9 +354,19 @@ function testRows(job) {
       side("baseline", "baseline"),
       side("deployed", "deployed"),
     ],
-    filters: [{ name: "change", label: "change", value: (row) => [row.change], options: [...new Set(job.rows.map(change))].sort().map((value) => [value, `${value} (${job.rows.filter((row) => row.change === value).length})`]) }],
+    filters: [
+      {
+        name: "change",
+        label: "change",
+        value: (row) => [row.change],
+        options: [...new Set(job.rows.map(change))]
+          .sort()
+          .map((value) => [value, `${value} (${job.rows.filter((row) => row.change === value).length})`]),
+      },
+    ],
     text: (row) => [row.id, row.baseline.answer, row.deployed.answer].map(asText).join("\n"),
-    note: (shown) => `${plural(shown.length, "test row")}: ${shown.filter((r) => r.change === "gained").length} gained, ${shown.filter((r) => r.change === "lost").length} lost`,
+    note: (shown) =>
+      `${plural(shown.length, "test row")}: ${shown.filter((r) => r.change === "gained").length} gained, ${shown.filter((r) => r.change === "lost").length} lost`,
   });
   return section("Test rows", "The same rows and seeds under both programs.", table.node);
 }

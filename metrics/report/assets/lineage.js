@@ -44,9 +44,28 @@ function treeRow(job, byId, candidate, depth) {
   const score = best ? percent(best.score) : trained ? `(${percent(trained.score)})` : "";
   const button = el(
     "button",
-    { type: "button", class: "node", "aria-expanded": "false", title: best ? `on ${plural(best.rows, "validation row")}` : trained ? `on ${plural(trained.rows, "training row")}` : null },
-    el("span", { class: "name", style: { "padding-left": `${Math.max(0, Math.min(depth, 12) - 1) * 1.1}rem` } }, depth ? el("i", { class: "limb" }) : null, el("code", null, candidate.id.slice(0, 8))),
-    el("span", { class: "what" }, el("b", { class: "status s-" + candidate.status }, status), what.filter(Boolean).map((text) => " · " + short(text, 160))),
+    {
+      type: "button",
+      class: "node",
+      "aria-expanded": "false",
+      title: best
+        ? `on ${plural(best.rows, "validation row")}`
+        : trained
+          ? `on ${plural(trained.rows, "training row")}`
+          : null,
+    },
+    el(
+      "span",
+      { class: "name", style: { "padding-left": `${Math.max(0, Math.min(depth, 12) - 1) * 1.1}rem` } },
+      depth ? el("i", { class: "limb" }) : null,
+      el("code", null, candidate.id.slice(0, 8)),
+    ),
+    el(
+      "span",
+      { class: "what" },
+      el("b", { class: "status s-" + candidate.status }, status),
+      what.filter(Boolean).map((text) => " · " + short(text, 160)),
+    ),
     el("span", { class: "score-cell" }, score),
   );
   const item = el("li", null, button);
@@ -60,7 +79,9 @@ function treeRow(job, byId, candidate, depth) {
 }
 
 function treeDetail(job, candidate, parent) {
-  const scores = candidate.scores.map((s) => `${s.split} ${percent(s.score)} on ${plural(s.rows, "row")}, at ${plural(s.rollouts, "rollout")}`);
+  const scores = candidate.scores.map(
+    (s) => `${s.split} ${percent(s.score)} on ${plural(s.rows, "row")}, at ${plural(s.rollouts, "rollout")}`,
+  );
   return el(
     "div",
     { class: "detail" },
@@ -72,7 +93,13 @@ function treeDetail(job, candidate, parent) {
 /** The instructions of two candidates, one word diff per predictor that changed; the others by name. */
 function prompts(job, before, after, same) {
   const names = Object.keys(after.instructions);
-  const changed = before ? names.filter((name) => before.instructions[name] !== after.instructions[name] || (before.demos[name] || 0) !== (after.demos[name] || 0)) : names;
+  const changed = before
+    ? names.filter(
+        (name) =>
+          before.instructions[name] !== after.instructions[name] ||
+          (before.demos[name] || 0) !== (after.demos[name] || 0),
+      )
+    : names;
   const untouched = names.filter((name) => !changed.includes(name));
   const text = (candidate, name) => job.texts[candidate.instructions[name]] ?? "";
   const demos = (name) => {
@@ -81,7 +108,13 @@ function prompts(job, before, after, same) {
   };
   return [
     changed.map((name) =>
-      el("div", { class: "prompt-diff" }, el("h3", null, name), demos(name) && el("p", { class: "note" }, demos(name)), before ? diffView(text(before, name), text(after, name)) : block(text(after, name), "diff")),
+      el(
+        "div",
+        { class: "prompt-diff" },
+        el("h3", null, name),
+        demos(name) && el("p", { class: "note" }, demos(name)),
+        before ? diffView(text(before, name), text(after, name)) : block(text(after, name), "diff"),
+      ),
     ),
     !changed.length && same ? el("p", { class: "note" }, same) : null,
     changed.length && untouched.length ? el("p", { class: "note" }, `unchanged: ${untouched.join(", ")}`) : null,

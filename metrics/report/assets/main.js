@@ -5,6 +5,8 @@ try {
   else if (typeof jobPage === "function") jobPage(data);
   else comparisonPage(data);
 } catch (error) {
-  document.getElementById("app").append(el("main", null, banner("warn", `This report cannot be drawn: ${error.message}`)));
+  document
+    .getElementById("app")
+    .append(el("main", null, banner("warn", `This report cannot be drawn: ${error.message}`)));
   throw error;
 }

@@ -1,6 +1,13 @@
 // What stands above the questions of a run.
 
-const VERDICTS = { right: "right", wrong: "wrong", error: "errors", refused: "refused", skipped: "skipped", missing: "not run" };
+const VERDICTS = {
+  right: "right",
+  wrong: "wrong",
+  error: "errors",
+  refused: "refused",
+  skipped: "skipped",
+  missing: "not run",
+};
 const VERDICT_HINTS = {
   error: "the infrastructure failed: no score, in no mean",
   refused: "the dataset's code may not run: counts as wrong",
@@ -12,7 +19,9 @@ function headline(run) {
   const head = run.headline;
   const marks = [
     { value: head.nothing, label: "do nothing" },
-    ...head.beside.filter((b) => b.label === "strict" || b.label === "F1").map((b) => ({ value: b.score, label: b.label })),
+    ...head.beside
+      .filter((b) => b.label === "strict" || b.label === "F1")
+      .map((b) => ({ value: b.score, label: b.label })),
   ];
   const wrong = run.outcomes.error ? `${percent(head.errors_as_wrong)} with errors counted as wrong` : null;
   const lines = [
@@ -25,7 +34,12 @@ function headline(run) {
   return el(
     "section",
     { class: "headline" },
-    el("div", { class: "figure" }, el("strong", { class: "score" }, percent(head.score)), lines.filter(Boolean).map((text) => el("span", null, text))),
+    el(
+      "div",
+      { class: "figure" },
+      el("strong", { class: "score" }, percent(head.score)),
+      lines.filter(Boolean).map((text) => el("span", null, text)),
+    ),
     el(
       "div",
       { class: "picture" },
@@ -34,7 +48,15 @@ function headline(run) {
         ? el(
             "ul",
             { class: "beside" },
-            head.beside.map((b) => el("li", null, el("b", null, percent(b.score)), ` ${b.label} `, el("span", { class: "n" }, range(b.interval)))),
+            head.beside.map((b) =>
+              el(
+                "li",
+                null,
+                el("b", null, percent(b.score)),
+                ` ${b.label} `,
+                el("span", { class: "n" }, range(b.interval)),
+              ),
+            ),
           )
         : null,
     ),
@@ -42,15 +64,25 @@ function headline(run) {
 }
 
 function outcomes(run, pick) {
-  const entries = Object.entries(VERDICTS).map(([key, label]) => ({ key, label, n: run.outcomes[key], hint: VERDICT_HINTS[key] }));
-  return section("Outcomes", null, parts(entries, (key) => key !== "missing" && pick({ verdict: key })));
+  const entries = Object.entries(VERDICTS).map(([key, label]) => ({
+    key,
+    label,
+    n: run.outcomes[key],
+    hint: VERDICT_HINTS[key],
+  }));
+  return section(
+    "Outcomes",
+    null,
+    parts(entries, (key) => key !== "missing" && pick({ verdict: key })),
+  );
 }
 
 function groups(run, pick) {
   if (!run.groups.length) return null;
   const filterable = new Set(run.labels);
   const strict = run.groups.some((group) => group.entries.some((entry) => isNumber(entry.strict)));
-  const note = `Mean and 95% interval of ${run.headline.name}` + (strict ? "; the thin mark is the strict score." : ".");
+  const note =
+    `Mean and 95% interval of ${run.headline.name}` + (strict ? "; the thin mark is the strict score." : ".");
   return section(
     "Scores by group",
     note,
@@ -58,7 +90,12 @@ function groups(run, pick) {
       "div",
       { class: "grid" },
       run.groups.map((group) =>
-        el("div", { class: "card" }, el("h3", null, group.label), dots(group.entries, filterable.has(group.label) && ((name) => pick({ [group.label]: name })))),
+        el(
+          "div",
+          { class: "card" },
+          el("h3", null, group.label),
+          dots(group.entries, filterable.has(group.label) && ((name) => pick({ [group.label]: name }))),
+        ),
       ),
     ),
   );
@@ -72,7 +109,12 @@ const CREDITS = {
 };
 
 function credited(run, pick) {
-  const entries = Object.entries(run.credited).map(([name, n]) => ({ key: "credit-" + name, label: CREDITS[name] || name, n, name }));
+  const entries = Object.entries(run.credited).map(([name, n]) => ({
+    key: "credit-" + name,
+    label: CREDITS[name] || name,
+    n,
+    name,
+  }));
   if (!entries.some((entry) => entry.n)) return null;
   return section(
     "Credited by",
@@ -93,7 +135,12 @@ function errors(run, pick) {
         el(
           "li",
           null,
-          el("button", { type: "button", on: { click: () => pick({ error: `${error.kind}:${error.type}` }) } }, el("b", null, `${count(error.n)} × ${error.kind}`), ` ${error.type || ""}`),
+          el(
+            "button",
+            { type: "button", on: { click: () => pick({ error: `${error.kind}:${error.type}` }) } },
+            el("b", null, `${count(error.n)} × ${error.kind}`),
+            ` ${error.type || ""}`,
+          ),
           block(error.message),
         ),
       ),
@@ -126,11 +173,35 @@ function usage(run) {
       ["tokens", `${compact(u.prompt_tokens)} in, ${compact(u.completion_tokens)} out`],
       ["billed", money(u.usd_billed)],
       ["without cache", money(u.usd_without_cache)],
-      ["per question", isNumber(latency.median) ? `${seconds(latency.median)} median, ${seconds(latency.p95)} at the 95th percentile` : null],
+      [
+        "per question",
+        isNumber(latency.median)
+          ? `${seconds(latency.median)} median, ${seconds(latency.p95)} at the 95th percentile`
+          : null,
+      ],
       ["in tools", isNumber(u.tool_seconds) ? seconds(u.tool_seconds) : null],
       ["whole run", isNumber(u.wall_s) ? seconds(u.wall_s) : null],
-      ["limits", [u.n_exhausted && `${count(u.n_exhausted)} out of turns`, u.n_forced && `${count(u.n_forced)} forced answers`, u.n_no_answer && `${count(u.n_no_answer)} without an answer`, ...stopped].filter(Boolean).join(", ")],
-      ["malformed", [u.parse_errors && plural(u.parse_errors, "unreadable reply").replace("replys", "replies"), u.tool_args_errors && plural(u.tool_args_errors, "refused tool argument"), u.truncated && `${count(u.truncated)} cut off`].filter(Boolean).join(", ")],
+      [
+        "limits",
+        [
+          u.n_exhausted && `${count(u.n_exhausted)} out of turns`,
+          u.n_forced && `${count(u.n_forced)} forced answers`,
+          u.n_no_answer && `${count(u.n_no_answer)} without an answer`,
+          ...stopped,
+        ]
+          .filter(Boolean)
+          .join(", "),
+      ],
+      [
+        "malformed",
+        [
+          u.parse_errors && plural(u.parse_errors, "unreadable reply").replace("replys", "replies"),
+          u.tool_args_errors && plural(u.tool_args_errors, "refused tool argument"),
+          u.truncated && `${count(u.truncated)} cut off`,
+        ]
+          .filter(Boolean)
+          .join(", "),
+      ],
       ["handoffs", u.n_handoffs ? `${count(u.n_handoffs)}, ${count(u.n_handoffs_parsed)} in their form` : null],
     ]),
     roles.length
@@ -140,7 +211,16 @@ function usage(run) {
           el(
             "table",
             { class: "plain" },
-            el("thead", null, el("tr", null, el("th", { scope: "col" }, "agent role"), columns.map(([name]) => el("th", { class: "num", scope: "col" }, name)))),
+            el(
+              "thead",
+              null,
+              el(
+                "tr",
+                null,
+                el("th", { scope: "col" }, "agent role"),
+                columns.map(([name]) => el("th", { class: "num", scope: "col" }, name)),
+              ),
+            ),
             el(
               "tbody",
               null,
@@ -148,8 +228,15 @@ function usage(run) {
                 el(
                   "tr",
                   null,
-                  el("th", { scope: "row" }, role.role || "(no role)", (role.models || []).length ? el("small", null, role.models.join(", ")) : null),
-                  columns.map(([, shown, value]) => el("td", { class: "num" }, shown(role), meter(value(role), most(value)))),
+                  el(
+                    "th",
+                    { scope: "row" },
+                    role.role || "(no role)",
+                    (role.models || []).length ? el("small", null, role.models.join(", ")) : null,
+                  ),
+                  columns.map(([, shown, value]) =>
+                    el("td", { class: "num" }, shown(role), meter(value(role), most(value))),
+                  ),
                 ),
               ),
             ),

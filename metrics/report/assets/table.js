@@ -81,7 +81,10 @@ function dataTable({ rows, columns, filters, text, open, href, note, label }) {
     const first = state.page * PAGE;
     body.replaceChildren(...shown.slice(first, first + PAGE).map(tr));
     columns.forEach((column, i) =>
-      heads[i].setAttribute("aria-sort", state.sort !== column ? "none" : state.descending ? "descending" : "ascending"),
+      heads[i].setAttribute(
+        "aria-sort",
+        state.sort !== column ? "none" : state.descending ? "descending" : "ascending",
+      ),
     );
     reset.hidden = !state.search && !Object.values(state.chosen).some(Boolean);
     line.textContent = note(shown);
@@ -91,7 +94,11 @@ function dataTable({ rows, columns, filters, text, open, href, note, label }) {
       ...(pages > 1
         ? [
             step("← previous", state.page - 1, state.page === 0),
-            el("span", null, `${count(first + 1)}–${count(Math.min(first + PAGE, shown.length))} of ${count(shown.length)}`),
+            el(
+              "span",
+              null,
+              `${count(first + 1)}–${count(Math.min(first + PAGE, shown.length))} of ${count(shown.length)}`,
+            ),
             step("next →", state.page + 1, state.page === pages - 1),
           ]
         : []),
