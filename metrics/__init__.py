@@ -22,6 +22,8 @@ _PLACES = {
     "export_run": "load",
     "load_run": "load",
     "run_rollout": "rollout",
+    "write_comparison": "report",
+    "write_report": "report",
 }
 __all__ = sorted(_PLACES)
 
