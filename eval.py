@@ -180,7 +180,7 @@ def suite(args: argparse.Namespace) -> int:
         overwrite=args.overwrite,
         say=(lambda text: None) if args.quiet else (lambda text: print(text, file=sys.stderr)),
     )
-    table = suite_table(chosen, root, summaries)
+    table = suite_table(chosen, summaries)
     _show(args, write_suite(root, table), suite_lines(table))
     statuses = {exit_status(summary, args.tolerate_errors) for summary in summaries.values()}
     return 130 if 130 in statuses else int(statuses != {0} or len(summaries) < len(jobs))

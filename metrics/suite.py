@@ -116,7 +116,7 @@ def run_suite(
     return summaries
 
 
-def suite_table(suite: Suite, folder: Path, summaries: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def suite_table(suite: Suite, summaries: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The table as data: `cells` with what was measured (None: not run) beside the published numbers.
 
     `summaries`: `Cell.key` -> summary of its run. Scores are fractions as everywhere, published numbers
@@ -143,7 +143,6 @@ def suite_table(suite: Suite, folder: Path, summaries: Mapping[str, Mapping[str,
     return {
         "suite": suite.name,
         "title": suite.title,
-        "folder": folder.as_posix(),
         "scores": dict(suite.scores),
         "datasets": dict(suite.datasets),
         "published_with": dict(suite.published_with),
@@ -170,7 +169,7 @@ def suite_lines(table: Mapping[str, Any]) -> list[str]:
         f"retriever {_listed(entry['retriever'] for entry in measured if entry['retriever'])}; "
         f"{_listed(entry['how'] for entry in measured)}",
         f"published: model {published.get('model')}; retriever {published.get('retriever')}",
-        "Models and retrievers differ: the columns stand side by side, they are no comparison of the systems.",
+        "Neither model nor retriever is the paper's: the two sides stand beside each other and are not comparable.",
     ]
     width = max(len(cell["system"]) for cell in table["cells"])
     number = max(6, *(len(heading) + 1 for heading in scores.values()))
@@ -226,7 +225,8 @@ def _heading(label: str, measured: list[dict[str, Any]]) -> str:
     if not measured:
         return f"{label}: not run"
     ids = _listed(f"ids {str(entry['ids_hash'])[:12]}" for entry in measured)
-    return f"{label}: {_listed(entry['score_label'] for entry in measured)}; {ids}"
+    fullest = max(measured, key=lambda entry: entry["n_scored"])  # a cell with errors counts fewer
+    return f"{label}: {fullest['score_label'] or fullest['n']}; {ids}"
 
 
 def _line(cell: Mapping[str, Any], scores: Mapping[str, str], width: int, number: int) -> str:
@@ -243,7 +243,8 @@ def _line(cell: Mapping[str, Any], scores: Mapping[str, str], width: int, number
         elif measured["n_errors"]:
             notes.append("* questions with errors have no score")
     theirs = "".join(f"{cell['published'].get(score, 'n/a'):>{number}}" for score in scores)
-    return f"  {cell['system']:{width}}{ours}  |{theirs}  {'; '.join(notes)}".rstrip()
+    mark = "*" if any(note.startswith("*") for note in notes) else " "
+    return f"{mark} {cell['system']:{width}}{ours}  |{theirs}  {'; '.join(notes)}".rstrip()
 
 
 def _percent(value: float | None, number: int) -> str:

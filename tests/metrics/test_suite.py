@@ -59,7 +59,7 @@ def test_cells_run_in_order_and_the_table_holds_both_numbers(tmp_path):
     said = []
     summaries = run_suite(SUITE, tmp_path, runs_of({"d1/b-2": lambda q: "wrong"}), say=said.append)
     assert list(summaries) == KEYS and said[1] == "[2/4] One: B (b-2)"
-    table = suite_table(SUITE, tmp_path, summaries)
+    table = suite_table(SUITE, summaries)
     assert json.loads(write_suite(tmp_path, table).read_text())["complete"] is True
     assert [(c["system"], c["measured"] and c["measured"]["correct"], c["published"]) for c in table["cells"][:3]] == [
         ("A", 1.0, {"correct": 10.0}), ("B", 0.0, {"correct": 30.0}), ("C", None, {}),
@@ -80,7 +80,7 @@ def test_all_cells_share_one_purse_also_over_a_resume(tmp_path):
     summaries = run_suite(SUITE, tmp_path, runs_of(resume=True, seen=seen), max_usd=8.0, resume=True)
     assert seen == [("d1/a", 6.0), ("d1/b-2", 5.0), ("d2/a", 2.0)]
     assert summaries["d2/a"]["n_missing"] == 1
-    lines = suite_lines(suite_table(SUITE, tmp_path, summaries))
+    lines = suite_lines(suite_table(SUITE, summaries))
     assert any("* 1 of 3 not run (max_usd)" in line for line in lines) and any("* not run" in line for line in lines)
 
 
@@ -93,7 +93,7 @@ def test_an_interruption_and_a_cell_without_any_score_end_it(tmp_path, error):
     summaries = run_suite(SUITE, tmp_path, runs_of({"d1/b-2": broken}), say=said.append)
     assert list(summaries) == KEYS[:2]
     assert said[-1].startswith("the suite ends here (") and "--resume" in said[-1]
-    table = suite_table(SUITE, tmp_path, summaries)
+    table = suite_table(SUITE, summaries)
     assert not table["complete"] and table["cells"][1]["measured"]["correct"] is None
 
 
@@ -105,7 +105,7 @@ def test_a_cell_with_some_errors_does_not_end_it_and_is_marked(tmp_path):
 
     summaries = run_suite(SUITE, tmp_path, runs_of({"d1/a": sometimes}))
     assert list(summaries) == KEYS
-    table = suite_table(SUITE, tmp_path, summaries)
-    line = next(line for line in suite_lines(table) if line.startswith("  A "))
-    assert line.split()[1:4] == ["100.0", "2", "1"] and "* questions with errors have no score" in line
+    table = suite_table(SUITE, summaries)
+    line = next(line for line in suite_lines(table) if line.startswith("* A "))
+    assert line.split()[2:5] == ["100.0", "2", "1"] and "* questions with errors have no score" in line
     assert not table["complete"]
