@@ -21,8 +21,10 @@ from programs.options import add_program_flags, program_from_args, program_optio
 
 RESULTS = Path("results")
 # flags that a suite decides itself, cell by cell
-OF_CELLS = ("program", "load", "dataset", "scenario", "team_size", "rounds", "communication", "only", "split_from_file")
-OF_CELLS += ("export",)
+OF_CELLS = (
+    *("program", "load", "dataset", "scenario", "team_size", "rounds", "communication"),
+    *("only", "split_from_file", "export"),
+)
 
 
 def build_parser() -> argparse.ArgumentParser:

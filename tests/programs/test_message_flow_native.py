@@ -9,11 +9,14 @@ import uuid
 import dspy
 import pytest
 
-from programs import build_program
+from metrics.evaluate import evaluate
+from programs import build_lm, build_program
 from programs.communication import parse_handoff, render
-from tests.support.engines import ScriptedEngine, chat_reply, fields_of, make_lm, native_reply
+from tests.support.engines import ScriptedEngine, chat_reply, fields_of, make_lm, native_reply, say
 from tests.support.flow_engine import FlowEngine, reply
 from tests.support.flow_script import FORMATS, QUESTION, TeamScript, lookup, run, written
+from tests.support.llm_server import LLMServer
+from tests.support.runs import WordTask
 
 TEAMS = [("independent", None), *((n, f) for n in ("sequential", "centralized", "decentralized", "agent_as_tool")
                                   for f in FORMATS)]  # fmt: skip
@@ -82,6 +85,25 @@ def test_replicas_have_cache_entries_of_their_own_and_a_second_run_repeats_them(
     first = answers()
     assert len(set(first)) == len(first) == len(engine.calls)
     assert answers() == first and len(engine.calls) == len(first)  # all from the cache
+
+
+@pytest.mark.parametrize("temperature", [0.7, 0.0])
+@pytest.mark.parametrize(("name", "calls"), [("independent", 4), ("decentralized", 8)])
+def test_over_http_every_replica_is_asked_once_and_a_second_run_pays_nothing(name, calls, temperature, memory_cache):
+    count = iter(range(1000))
+    with LLMServer(lambda request: say(f"answer {next(count)}")) as server:
+
+        def rows():
+            lm = build_lm("openai/gpt-4o-mini", api_base=server.url)
+            with dspy.context(lm=lm):
+                program = build_program(name, decoding={"temperature": temperature})
+                rows = evaluate(program, WordTask(3), threads=8, seed=1)["rows"]
+            return [row["predicted_answer"] for row in rows], sum(row["n_cached_lm_calls"] for row in rows)
+
+        first, cached = rows()
+        assert next(count) == 3 * calls and cached == 0 and len(set(first)) == 3
+        assert rows() == (first, 3 * calls)
+        assert next(count) == 3 * calls + 1  # nothing went out
 
 
 def test_another_question_or_rollout_seed_gives_other_seeds():
