@@ -24,6 +24,9 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     label = summary.get("score_label")
     if label:
         lines.append(f"this is: {label}")
+    if summary.get("official_only_share"):
+        share = percent(summary["official_only_share"])
+        lines.append(f"warning: {share} of the scored rows only the lenient rule credits, the strict one does not")
     if summary.get("embedded"):
         lines.append(EMBEDDED_NOTE)
     lines += [str(note) for note in summary.get("notes") or ()]
