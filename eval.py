@@ -300,6 +300,7 @@ def smoke_dataset(args: argparse.Namespace) -> int:
 def show_list(args: argparse.Namespace) -> int:
     """`--list`: programs, datasets, compiled programs, models."""
     from data.registry import TASKS
+    from data.suites import load_suite, suite_names
     from programs.compiled_file import packaged_programs
     from programs.registry import describe_programs
 
@@ -307,6 +308,7 @@ def show_list(args: argparse.Namespace) -> int:
         "programs": describe_programs()
         | {"PACKAGE.MODULE:CLASS": "your own dspy.Module (question, tools, answer_format -> answer)"},
         "datasets": {name: entry.summary for name, entry in TASKS.items()},
+        "suites (--suite)": {name: load_suite(name).title for name in suite_names()},
         "compiled programs (--load)": dict.fromkeys(packaged_programs(), "") or {"none are packaged": "give a file"},
         "models (--model)": {
             "offline": "the embedded rule-based engine, not a language model (default)",

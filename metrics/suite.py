@@ -122,7 +122,7 @@ def suite_table(suite: Suite, summaries: Mapping[str, Mapping[str, Any]]) -> dic
     `summaries`: `Cell.key` -> summary of its run. Scores are fractions as everywhere, published numbers
     percentages as printed. `complete`: every cell was run on every question, without an error.
     """
-    cells = []
+    cells: list[dict[str, Any]] = []
     for dataset in suite.datasets:
         for system in suite.systems:
             cell = Cell(dataset, system)

@@ -175,6 +175,10 @@ def test_what_a_suite_decides_itself_is_refused(call, folder, more, says):
     assert status == 2 and out == "" and says in err and err.count("error: ") == 1
 
 
+def test_suites_are_listed(call):
+    assert "agent-as-tool" in call("--list")[1].split("suites (--suite):")[1].splitlines()[1]
+
+
 def test_a_missing_set_or_suite_is_found_before_anything_runs(call, folder):
     status, _, err = call("--suite", "nonsense")
     assert status == 2 and "agent-as-tool" in err
