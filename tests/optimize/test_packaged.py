@@ -44,5 +44,5 @@ def test_it_beats_the_plain_prompts_that_it_began_with(name):
 
 
 def test_a_team_of_another_size_does_not_take_it():
-    with pytest.raises(CompiledFileError, match="missing|extra"):
+    with pytest.raises(CompiledFileError, match=r"missing|extra"):
         load_program("toolhop-sample/centralized-mipro", team_size=2)
