@@ -53,7 +53,8 @@ def hub_rows(file: HubFile, columns: Sequence[str], *, dataset: str) -> list[Row
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
         raise ConfigurationError(
             f"cannot read {dataset} from the Hugging Face hub ({reason}): download {file.url} on a machine "
-            f"with access and give it with --data-file {Path(file.path).name}"
+            f"with access and give it with --data-file {Path(file.path).name} "
+            f"(for --suite: save it as FOLDER/{dataset}{Path(file.path).suffix} and give --data-file FOLDER)"
         ) from None
 
 

@@ -14,6 +14,7 @@ from metrics.console import EMBEDDED_NOTE
 from metrics.errors import ConfigurationError
 from metrics.jsonio import dumps, write_atomic
 from metrics.load import spent_usd
+from metrics.progress import money
 from metrics.run_folder import RESULTS
 from metrics.summary import MEANS
 from metrics.usage import sum_money
@@ -169,7 +170,7 @@ def suite_lines(table: Mapping[str, Any]) -> list[str]:
         f"retriever {_listed(entry['retriever'] for entry in measured if entry['retriever'])}; "
         f"{_listed(entry['how'] for entry in measured)}",
         f"published: model {published.get('model')}; retriever {published.get('retriever')}",
-        "Neither model nor retriever is the paper's: the two sides stand beside each other and are not comparable.",
+        "The published numbers come from another retriever and their own models: they are there for orientation.",
     ]
     width = max(len(cell["system"]) for cell in table["cells"])
     number = max(6, *(len(heading) + 1 for heading in scores.values()))
@@ -180,8 +181,11 @@ def suite_lines(table: Mapping[str, Any]) -> list[str]:
         lines.append(f"  {'here | published':{width}}{heads}{'n':>6}{'errors':>8}  |{heads}")
         for cell in cells:
             lines.append(_line(cell, scores, width, number))
+    calls, tokens = (sum(entry[key] or 0 for entry in measured) for key in ("lm_calls", "tokens"))
+    billed = money(table["usd_billed"])
+    lines += ["", f"{len(measured)} runs: {calls:,} model calls, {tokens:,} tokens, billed {billed}"]
     if any(entry["embedded"] for entry in measured):
-        lines += ["", EMBEDDED_NOTE]
+        lines.append(EMBEDDED_NOTE)
     if not table["complete"]:
         lines.append("NOT COMPLETE: --resume with the same command does what is missing (* marks what is)")
     return lines

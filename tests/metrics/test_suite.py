@@ -66,6 +66,7 @@ def test_cells_run_in_order_and_the_table_holds_both_numbers(tmp_path):
     ]  # fmt: skip
     assert table["usd_billed"] == 12.0
     text = "\n".join(suite_lines(table))
+    assert "4 runs: 12 model calls, 24 tokens, billed $12.0000" in text
     assert "model m/x" in text and "retriever none" in text and "published only" in text and "NOT COMPLETE" not in text
     with pytest.raises(ConfigurationError, match="holds runs already"):
         run_suite(SUITE, tmp_path, runs_of())
