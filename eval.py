@@ -7,6 +7,7 @@ Exit status: 0 complete; 1 some questions failed or were not run; 2 a mistake in
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -105,7 +106,8 @@ class Job:
         from metrics.evaluate import evaluate
 
         args = self.args
-        with dspy.context(lm=self.models.lm):
+        # what a program of the user's own prints is no result
+        with dspy.context(lm=self.models.lm), contextlib.redirect_stdout(sys.stderr):
             summary = evaluate(
                 self.program,
                 self.task,
@@ -345,7 +347,8 @@ def _check_flags(args: argparse.Namespace) -> None:
 def _program(args: argparse.Namespace, role_models: dict[str, Any]) -> Any:
     if args.load is None:
         args.program = "single" if args.program is None else args.program
-        return program_from_args(args, role_models=role_models)
+        with contextlib.redirect_stdout(sys.stderr):  # of a module that prints when it is imported
+            return program_from_args(args, role_models=role_models)
     from programs.compiled_file import load_program
 
     overrides = program_options(args)

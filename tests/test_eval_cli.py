@@ -122,6 +122,12 @@ def test_json_prints_the_summary_and_nothing_else(call):
     assert err.strip().endswith("here/summary.json")
 
 
+def test_what_a_users_program_prints_is_no_part_of_the_output(call):
+    status, out, err = call("--program", "tests.support.runs:NoisyTeam", "--limit", 2, "--json", "--out", "noisy")
+    assert status == 0 and json.loads(out)["n"] == 2
+    assert err.count("noise of the team") == 2
+
+
 def test_quiet_prints_the_path_only(call):
     assert call("--limit", 1, "--quiet", "--out", "q")[1] == "q/summary.json\n"
 

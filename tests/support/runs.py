@@ -121,6 +121,14 @@ class SlowTeam(dspy.Module):
         return dspy.Prediction(answer="unknown")
 
 
+class NoisyTeam(dspy.Module):
+    """A user's module that prints."""
+
+    def forward(self, question: str, tools: Any = None, answer_format: Any = None) -> dspy.Prediction:
+        print("noise of the team")
+        return dspy.Prediction(answer="unknown")
+
+
 class BrokenTeam(dspy.Module):
     """A user's module with a bug."""
 
