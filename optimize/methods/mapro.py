@@ -52,13 +52,16 @@ class MAPRO(Method):
     `train`, where all of them are training rows. `judge` pointwise: or `listwise` (all outputs of a pool in one call).
     `critic` deterministic: or `contrast`, `llm` (see `optimize.preferences`). `anchor` best: or `latest` (the last MAP
     assignment). `waiting` True: a candidate that the judge prefers and that is left out because its neighbours do not
-    go with it keeps its place in the next pool until they do. `patience` 10 and `epsilon` 0: stop after so many
-    iterations that improved by no more; most of them cost no rollout, since the anchor's own prompts are chosen again.
+    go with it keeps its place in the next pool until they do. `fresh_rows` True: an iteration without gain is followed
+    by other training rows, on which the anchor is run: its old ones have nothing more to say. `patience` 10 and
+    `epsilon` 0: stop after so many iterations that improved by no more; most of them choose the anchor's own prompts
+    again and cost fresh rows at most.
     `max_iterations` 0: as many as the budget holds. `edge_power` 1: weight of edges, 0 leaves them out.
     `least_similarity` 0: of an edit to its parent, in tokens.
 
     Presets: `paper` (listwise, llm critic, latest anchor, at most 10 iterations, edits at temperature 0.2), `peer` (all
-    training rows for everything, at most 8 iterations); both with a patience of 3, and nobody waits.
+    training rows for everything, at most 8 iterations); both with a patience of 3, without waiting and
+    fresh rows.
     """
 
     name: ClassVar[str] = "mapro"
@@ -68,11 +71,19 @@ class MAPRO(Method):
             "critic": "llm",
             "anchor": "latest",
             "waiting": False,
+            "fresh_rows": False,
             "patience": 3,
             "max_iterations": 10,
             "edit_temperature": 0.2,
         },
-        "peer": {"choice": "train", "eval_rows": 0, "waiting": False, "patience": 3, "max_iterations": 8},
+        "peer": {
+            "choice": "train",
+            "eval_rows": 0,
+            "waiting": False,
+            "fresh_rows": False,
+            "patience": 3,
+            "max_iterations": 8,
+        },
     }
     pool: int = 5
     contexts: int = 3
@@ -82,6 +93,7 @@ class MAPRO(Method):
     critic: str = "deterministic"
     anchor: str = "best"
     waiting: bool = True
+    fresh_rows: bool = True
     patience: int = 10
     epsilon: float = 0.0
     max_iterations: int = 0
@@ -102,6 +114,7 @@ class MAPRO(Method):
         critic: Literal["deterministic", "contrast", "llm"] | None = None,
         anchor: Literal["best", "latest"] | None = None,
         waiting: bool | None = None,
+        fresh_rows: bool | None = None,
         patience: int | None = None,
         epsilon: float | None = None,
         max_iterations: int | None = None,
@@ -167,6 +180,8 @@ class MAPRO(Method):
         while not (stop := self.stops(context, trials, best_score, gains)):
             iteration = len(gains) + 1
             if gains:
+                if self.fresh_rows and not gains[-1]:
+                    trials.see_more(anchor, iteration)
                 pools = self.new_pools(context, graph, anchor, trials.rows(anchor), iteration, waiting)
             rewards = reward(
                 context,
@@ -302,7 +317,7 @@ class MAPRO(Method):
         proposal: Candidate,
     ) -> None:
         """The critic: what the judge is shown next time."""
-        if trials.scores.get(proposal.id) is None:
+        if trials.scores.get(proposal.id) is None or not trials.seen(proposal):
             return
         rows = trials.rows(proposal)
         if self.critic == "contrast":
@@ -339,6 +354,20 @@ class _Trials:
         self.context.log.evaluated(candidate, split, score, len(rows))
         self.scores[candidate.id] = score
         return score
+
+    def see_more(self, candidate: Candidate, iteration: int) -> None:
+        """Take other training rows, on which an assignment that stays is run. The old ones are kept where the budget
+        does not hold these and another assignment, and where training rows are what assignments are chosen by.
+        """
+        context = self.context
+        rows = seeds.draw(context.train, len(self.train), context.seed, "mapro", "train", iteration)
+        cost = len(self.records.missing(candidate, rows)) + self.cost
+        if self.validation and cost <= context.ledger.remaining and self.records.fetch(candidate, rows):
+            self.train = rows
+
+    def seen(self, candidate: Candidate) -> bool:
+        """Whether an assignment was run on the training rows of now."""
+        return not self.records.missing(candidate, self.train)
 
     def rows(self, candidate: Candidate) -> list[Row]:
         """The training rows of an assignment that was run, with traces."""

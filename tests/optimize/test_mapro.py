@@ -76,7 +76,7 @@ def test_blame_and_edits_of_the_next_iteration():
 
 
 def test_a_new_assignment_costs_the_evaluation_batch_and_a_known_one_nothing():
-    _, stats, _, metric = search(budget=600)
+    _, stats, _, metric = search(budget=600, fresh_rows=False)
     trials = events(stats, "evaluated")
     spent = [0, *(t["rollouts"] for t in trials)]
     assert [b - a for a, b in itertools.pairwise(spent)] == [30] * len(trials)
@@ -85,9 +85,20 @@ def test_a_new_assignment_costs_the_evaluation_batch_and_a_known_one_nothing():
 
 
 def test_equal_rewards_keep_the_incumbent_and_patience_ends_the_search_without_a_charge():
-    result, stats, _, metric = search(engine={"judge": "half"}, budget=600, patience=3)
+    result, stats, _, metric = search(engine={"judge": "half"}, budget=600, patience=3, fresh_rows=False)
     assert stats["stop_reason"] == "converged" and len(events(stats, "map")) == 3
     assert metric.calls == 30 and Candidate.of(result).id == Candidate.of(GraphTeam(CHAIN)).id
+
+
+def test_an_iteration_without_gain_is_followed_by_fresh_training_rows_while_the_budget_holds_them():
+    for budget in (600, 45):
+        _, stats, _, metric = search(engine={"judge": "half"}, train=90, budget=budget, patience=4)
+        assert stats["stop_reason"] in ("converged", "budget") and len(events(stats, "evaluated")) == 1
+        assert metric.calls == stats["counters"]["rollouts"] <= budget
+        if budget == 600:
+            assert 30 < metric.calls <= 30 + 3 * 10, "the anchor on other rows, nothing else"
+    _, stats, _, metric = search(engine={"judge": "half"}, train=90, budget=600, preset="peer", eval_rows=30)
+    assert metric.calls == 30, "training rows that decide stay the same"
 
 
 def test_the_batch_is_a_third_training_rows_and_shrinks_with_the_budget():
@@ -140,8 +151,9 @@ class Script:
 def test_patience_stops_after_the_third_flat_iteration():
     metric = Script([0.2, 0.3, 0.3, 0.3, 0.3, 0.9], 30)
     _, stats, _, _ = search(
-        metric=metric, engine={"style": "fresh", "judge": "noise"}, budget=600, num_threads=1, patience=3, seed=1
-    )
+        metric=metric, engine={"style": "fresh", "judge": "noise"}, budget=600, num_threads=1, patience=3,
+        fresh_rows=False, seed=1,
+    )  # fmt: skip
     assert [t["score"] for t in events(stats, "evaluated")] == [0.2, 0.3, 0.3, 0.3, 0.3]
     assert stats["stop_reason"] == "converged" and len(events(stats, "map")) == 4
     assert [c["score"] for c in events(stats, "committed")] == [0.2, 0.3]
