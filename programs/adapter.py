@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from inspect import unwrap
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import dspy
 from dspy.adapters.utils import apply_output_field_defaults, get_annotation_name, parse_value, translate_field_type
+from dspy.clients._deprecation import adapter_message_call
+from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import AdapterParseError
 
 from programs import replies
@@ -52,6 +55,23 @@ class TextAdapter(dspy.ChatAdapter):
     def __init__(self) -> None:
         super().__init__(use_json_adapter_fallback=False, use_native_function_calling=self.native)
         self._plans: WeakKeyDictionary[type, Plan] = WeakKeyDictionary()
+
+    def __call__(
+        self, lm: dspy.BaseLM, lm_kwargs: dict[str, Any], signature: type[dspy.Signature], demos: list[dict[str, Any]],
+        inputs: dict[str, Any],
+    ) -> list[dict[str, Any]]:  # fmt: skip
+        """DSPy's pipeline; steps are announced to callbacks where one listens: that costs as much as the steps."""
+        if self._is_heard() or dspy.settings.send_stream is not None:
+            return super().__call__(lm, lm_kwargs, signature, demos, inputs)
+        processed = self._call_preprocess(lm, lm_kwargs, signature, inputs)
+        messages = unwrap(type(self).format)(self, processed, demos, inputs)
+        with adapter_message_call(lm, messages):
+            outputs = lm(messages=messages, **lm_kwargs)
+        return self._call_postprocess(processed, signature, outputs, lm, lm_kwargs)
+
+    def _is_heard(self) -> bool:
+        callbacks = [*(dspy.settings.get("callbacks") or ()), *self.callbacks]
+        return any(_listens_to_adapters(type(callback)) for callback in callbacks)
 
     # -- request ---------------------------------------------------------------------------------
 
@@ -249,7 +269,8 @@ class TextAdapter(dspy.ChatAdapter):
         plan = self.plan(original)
         if calls and plan.calls_field:  # some servers parse calls themselves even when none were offered
             return self._read_native(processed, original, plan, text or "", calls)
-        fields = self.parse(processed, text or "")
+        parse = self.parse if self._is_heard() else partial(unwrap(type(self).parse), self)
+        fields = parse(processed, text or "")
         if processed is not original:
             fields = apply_output_field_defaults(original, fields)
         return fields
@@ -279,6 +300,13 @@ class TextAdapter(dspy.ChatAdapter):
 def text_adapter() -> TextAdapter:
     """The process's text adapter (it holds nothing but caches)."""
     return TextAdapter()
+
+
+@cache
+def _listens_to_adapters(kind: type) -> bool:
+    """True when a class of callbacks hears of adapters."""
+    steps = ("on_adapter_format_start", "on_adapter_format_end", "on_adapter_parse_start", "on_adapter_parse_end")
+    return any(getattr(kind, name, None) is not getattr(BaseCallback, name) for name in steps)
 
 
 def _is_special(annotation: Any) -> bool:

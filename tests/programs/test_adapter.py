@@ -221,3 +221,33 @@ def test_native_mode_drops_demos_with_a_notice(caplog):
         predictor(question="Q?", answer_format="short", tools=prepare_tools([lookup]), trajectory="-")
     assert len(engine.requests[0].messages) == 1
     assert "demos are dropped" in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["text", "native"])
+def test_callbacks_that_listen_to_adapters_hear_of_each_step_and_change_nothing(mode):
+    from dspy.utils.callback import BaseCallback
+
+    heard = []
+
+    class Listener(BaseCallback):
+        def on_adapter_format_end(self, call_id, outputs, exception=None):
+            heard.append(("format", len(outputs)))
+
+        def on_adapter_parse_end(self, call_id, outputs, exception=None):
+            heard.append(("parse", outputs["answer"]))
+
+    class Deaf(BaseCallback):
+        pass
+
+    reply = say("42") if mode == "text" else "42"
+    sent = []
+    for callbacks in ([], [Deaf()], [Listener()]):
+        engine = ScriptedEngine([reply])
+        with dspy.context(lm=make_lm(engine), adapter=adapter_for(mode), callbacks=callbacks):
+            prediction = dspy.Predict(acting_signature("solver", "Do it."))(
+                question="Q?", answer_format="short", tools=[], trajectory=""
+            )
+        assert prediction.answer == "42"
+        sent.append((engine.requests[0].system, engine.requests[0].messages))
+    assert sent[0] == sent[1] == sent[2]
+    assert {("format", 2), ("parse", "42")} == set(heard)
