@@ -7,10 +7,10 @@ from typing import Any
 
 from programs.offline.actor import ToolAgent
 from programs.offline.names import names_in
-from programs.offline.observations import Observation, render
+from programs.offline.observations import Observation, notes, render, steps
 from programs.offline.passages import find, kind_of, sentences
 from programs.offline.question import is_comparison, own_question, unfold
-from programs.offline.request import Seen
+from programs.offline.request import Seen, Tool
 from programs.offline.team import (
     Asker,
     aggregate,
@@ -40,6 +40,10 @@ def solve(seen: Seen, traits: Traits) -> Move:
         return Move(thought="From what is given.", final=report, fields={"report": report})
     if not acts:
         return _from_context(seen, traits)
+    trajectory = seen.get("trajectory")
+    if "answer" in names and not seen.tools and not seen.get("context") and not _worked(trajectory):
+        guess = _guess(own_question(seen.get("question")))
+        return _answer(seen, traits, guess, (), person=False)
     if "answer" in names and "(you)" in seen.get("context") and not seen.get("trajectory"):
         value = peer_answer(seen, traits)
         if value is not None:
@@ -84,6 +88,8 @@ def _answer(seen: Seen, traits: Traits, value: Any, trail: tuple[Observation, ..
     move = Move(thought="The chain is complete.", final=final, fields={})
     if any(out.name == "report" for out in seen.outputs):  # a message to peers beside the answer
         move.fields["report"] = write_report(seen, traits, value, trail)
+    elif seen.mode == "prose" and "a message to the others:" in seen.get("answer_format"):
+        move.final = f"{write_report(seen, traits, value, trail)}\n\n{final}"
     return move
 
 
@@ -93,8 +99,8 @@ def _from_context(seen: Seen, traits: Traits) -> Move:
     text = seen.get("context")
     lead = (re.match(r"(?:\w+ )?(who|whom|when|where|what|which|how)\b", question.text, re.IGNORECASE) or [None, ""])[1]
     kind = kind_of(question.chunks[0].text, (lead or "").lower())
-    value: str | None = None
-    if text:
+    value = _guess(question.text) if text else None  # one text decides no comparison
+    if text and value is None:
         blocks = re.findall(r"^- (.+?): (.*)$", text, re.MULTILINE) or [("", text)]
         for title, body in blocks:
             found = find(body, " ".join(c.text for c in question.chunks), kind, title)
@@ -112,16 +118,17 @@ def _from_context(seen: Seen, traits: Traits) -> Move:
 def _guess(text: str) -> str | None:
     if re.match(r"(?:are|were|is|was|do|does|did|have|has|had)\b", text, re.IGNORECASE):
         return "yes"
-    if is_comparison(unfold(text)):
-        return names_in(text, join_weak=False)[0].text
-    return None
+    named = names_in(text, join_weak=False)
+    return named[0].text if named and is_comparison(unfold(text)) else None
+
+
+def _worked(trajectory: str) -> bool:
+    """Whether anything was called, or a final call was announced: then there is more to say than a guess."""
+    return bool(steps(trajectory)) or any(note.startswith("final call:") for note in notes(trajectory))
 
 
 def _tools_used(seen: Seen) -> tuple[Any, ...]:
     """In a forced final call no tools are offered; the trajectory still tells which kind of work it was."""
-    from programs.offline.observations import steps
-    from programs.offline.request import Tool
-
     used = {o.tool: o for o in steps(seen.get("trajectory"))}
     return tuple(
         Tool(name, "", {"properties": {key: {} for key in o.args}, "required": list(o.args)[:1]})

@@ -113,8 +113,7 @@ def report_in_form(
     next_: str = "",
 ) -> Any:
     """Freeform text, tag lines or a report object, as the request's form asks."""
-    form = seen.get("answer_format")
-    final = seen.outputs[-1] if seen.outputs else None
+    form, kind = _form_of_report(seen)
     fields = {
         "status": "completed" if done else "blocked",
         "summary": summary,
@@ -126,15 +125,23 @@ def report_in_form(
         "answer_candidate": value or "",
         "tool_chain": chain,
     }
-    if final is not None and final.type not in ("str", "Union[str, NoneType]", "str | None") and "Report" in final.type:
+    if "Report" in kind or (seen.mode == "prose" and "a JSON object with these fields" in form):
         return json.dumps({key: val for key, val in fields.items() if val}, ensure_ascii=False)
-    if "[SUMMARY]" in form:
+    if "[SUMMARY]" in form or "tag lines" in form:
         flat = {key: "; ".join(val) if isinstance(val, list) else val for key, val in fields.items()}
         return "\n".join(f"[{key.upper()}] {val}" for key, val in flat.items() if val)
     text = summary
     if evidence:
         text += f" Evidence: {'; '.join(evidence)}."
     return text
+
+
+def _form_of_report(seen: Seen) -> tuple[str, str]:
+    """(form, type) of the report that is asked for: a field beside an answer says its own form."""
+    own = next((out for out in seen.outputs if out.name == "report"), None)
+    if own is not None and any(out.name == "answer" for out in seen.outputs):
+        return own.desc, own.type
+    return seen.get("answer_format"), seen.outputs[-1].type if seen.outputs else ""
 
 
 # -- the asking roles ------------------------------------------------------------------------------
