@@ -6,6 +6,7 @@ rollouts through the replay cache, so a role is called again only when what it r
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -115,24 +116,46 @@ def resolve_mode(mask_mode: MaskMode, score: str, game: Game) -> tuple[str, str]
 
 @dataclass(frozen=True)
 class Plan:
-    """Which coalitions are run. `runs`: what is executed, small ones first; `orders`: sampled orders, None when
-    exact.
+    """Which coalitions are run. `runs`: all that are, small ones first; `groups`: sampled orders of the players, one
+    group for each row in turn, none when exact.
+
+    Rows with orders of their own see more of the game for the same number of rollouts than rows that share them.
     """
 
     game: Game
     mode: str
     runs: tuple[Coalition, ...]
-    orders: tuple[tuple[str, ...], ...] | None = None
+    groups: tuple[tuple[tuple[str, ...], ...], ...] = ()
+
+    @property
+    def orders(self) -> tuple[tuple[str, ...], ...] | None:
+        """All sampled orders; None when exact."""
+        return tuple(itertools.chain.from_iterable(self.groups)) or None
+
+    @cached_property
+    def _group_runs(self) -> list[tuple[Coalition, ...]]:
+        everyone = frozenset(self.game.players)
+        return [_runs(self.game, self.mode, [*prefixes(group), everyone]) for group in self.groups]
+
+    def runs_of(self, row: int) -> tuple[Coalition, ...]:
+        """What is run on a row."""
+        return self._group_runs[row % len(self.groups)] if self.groups else self.runs
+
+    def cost(self, rows: int) -> int:
+        """Rollouts on so many rows."""
+        return sum(len(self.runs_of(row)) for row in range(rows))
 
     def run_for(self, coalition: Coalition) -> Coalition | None:
         """The run that tells the value of a coalition; None for those that are worth 0 without one."""
         return run_for(self.game, self.mode, coalition)
 
-    def values(self, worth: Any) -> dict[str, float]:
-        """Shapley values of a game `worth(coalition)`."""
+    def values(self, worth: Any, row: int = 0) -> dict[str, float]:
+        """Shapley values of the game `worth(coalition)` that a row is."""
         players = self.game.players
-        exact = self.orders is None
-        found = shapley_values(players, worth) if exact else permutation_values(players, worth, self.orders or ())
+        if not self.groups:
+            found = shapley_values(players, worth)
+        else:
+            found = permutation_values(players, worth, self.groups[row % len(self.groups)])
         return {player: float(value) for player, value in found.items()}
 
 
@@ -145,8 +168,11 @@ def run_for(game: Game, mode: str, coalition: Coalition) -> Coalition | None:
     return coalition or None
 
 
-def make_plan(game: Game, mode: str, *, credit: CreditMode = "auto", cap: int = 40, rng: random.Random) -> Plan:
-    """All coalitions when at most `cap` have to be run (`auto`), else as many random orders as `cap` runs allow.
+def make_plan(
+    game: Game, mode: str, *, credit: CreditMode = "auto", cap: int = 40, rng: random.Random, groups: int = 1
+) -> Plan:
+    """All coalitions when at most `cap` have to be run (`auto`), else as many random orders as `cap` runs allow, for
+    each of so many groups of rows.
 
     Even a small cap gets one order. `exact` ignores the cap.
     """
@@ -157,13 +183,19 @@ def make_plan(game: Game, mode: str, *, credit: CreditMode = "auto", cap: int = 
             return Plan(game, mode, runs)
     elif credit == "exact":
         raise ConfigurationError(f"{len(game.players)} players are too many for exact credit; use permutation")
+    drawn = tuple(_draw_orders(game, mode, cap, rng) for _ in range(groups))
+    asked = prefixes(itertools.chain.from_iterable(drawn))
+    return Plan(game, mode, _runs(game, mode, [*asked, everyone]), drawn)
+
+
+def _draw_orders(game: Game, mode: str, cap: int, rng: random.Random) -> tuple[tuple[str, ...], ...]:
     orders: list[tuple[str, ...]] = []
     while len(orders) < MOST_ORDERS:
         order = tuple(rng.sample(game.players, len(game.players)))
         if orders and len(_runs(game, mode, prefixes([*orders, order]))) > cap:
             break
         orders.append(order)
-    return Plan(game, mode, _runs(game, mode, [*prefixes(orders), everyone]), tuple(orders))
+    return tuple(orders)
 
 
 def _runs(game: Game, mode: str, asked: Iterable[Coalition]) -> tuple[Coalition, ...]:
@@ -175,7 +207,8 @@ def _runs(game: Game, mode: str, asked: Iterable[Coalition]) -> tuple[Coalition,
 class Credit:
     """Who contributed what. By player: `phi` and its standard error over rows (NaN for one row).
 
-    `phi_rows`: player -> one value per row; `worth`: run -> mean score; `full`: the rows of the whole game.
+    `phi_rows`: player -> one value per row; `worth`: run -> mean score on the rows that it was run on; `full`: the rows
+    of the whole game.
     """
 
     plan: Plan
@@ -230,35 +263,38 @@ def assess(
     """
     context, game = records.context, plan.game
     everyone = frozenset(game.players)
-    results: dict[Coalition, list[Row]] = {}
+    results: dict[Coalition, dict[int, Row]] = {}
     bypass = {BYPASS: bypass_fields(game.graph)} if plan.mode == "bypass" else None
     with dspy.context(**bypass) if bypass else nullcontext():
         for run in plan.runs:
+            places = [t for t in range(len(rows)) if run in plan.runs_of(t)]
+            asked = [rows[t] for t in places]
             if plan.mode == "prompts":
                 texts = with_prompts(context, candidate, reference or context.baseline, {game.owner[p] for p in run})
-                results[run] = records.fetch(texts, rows)
+                found = records.fetch(texts, asked)
             elif run == everyone:
-                results[run] = records.fetch(candidate, rows)
+                found = records.fetch(candidate, asked)
             else:
-                results[run] = context.evaluate(candidate, rows, active=game.active(run), want_trace=False, whole=True)
-            if len(results[run]) < len(rows):
+                found = context.evaluate(candidate, asked, active=game.active(run), want_trace=False, whole=True)
+            if len(found) < len(asked):
                 return None
-    usable = [t for t in range(len(rows)) if all(result[t].usable for result in results.values())]
+            results[run] = dict(zip(places, found, strict=True))
+    usable = [t for t in range(len(rows)) if all(results[run][t].usable for run in plan.runs_of(t))]
     if not usable:
         return None
-    scores = {run: [float(result[t].score or 0.0) for t in usable] for run, result in results.items()}
+    scores = {run: {t: float(found[t].score or 0.0) for t in usable if t in found} for run, found in results.items()}
 
     def worth(t: int) -> Any:
         return lambda s: 0.0 if (run := plan.run_for(s)) is None else scores[run][t]
 
-    games = [plan.values(worth(t)) for t in range(len(usable))]
+    games = [plan.values(worth(t), t) for t in usable]
     phi_rows = {player: [game[player] for game in games] for player in game.players}
     return Credit(
         plan=plan,
         phi={player: math.fsum(values) / len(values) for player, values in phi_rows.items()},
         errors={player: standard_error(values) for player, values in phi_rows.items()},
         phi_rows=phi_rows,
-        worth={run: math.fsum(values) / len(values) for run, values in scores.items()},
+        worth={run: math.fsum(values.values()) / len(values) for run, values in scores.items() if values},
         full=[results[everyone][t] for t in usable],
     )
 

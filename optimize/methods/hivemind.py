@@ -236,15 +236,16 @@ class HiveMind(Method):
         rows = min(self.coalition_rows, len(context.train))
         fits = (context.ledger.limit // SHARE - self._n_accept(context)) // rows
         cap = self.max_coalitions if self.credit == "exact" else max(1, min(self.max_coalitions, fits))
-        return make_plan(game, mode, credit=self.credit, cap=cap, rng=context.rng("orders", cycle))
+        return make_plan(game, mode, credit=self.credit, cap=cap, rng=context.rng("orders", cycle), groups=rows)
 
     def rows(self, context: SearchContext, plan: Plan, cycle: int) -> list[Any]:
         """The training rows of a cycle, as many as its planned cost leaves room for; none when it does not fit."""
         wanted = min(self.coalition_rows, len(context.train))
-        fits = (context.ledger.remaining - self._n_accept(context)) // len(plan.runs)
+        left = context.ledger.remaining - self._n_accept(context)
+        fits = max((n for n in range(wanted + 1) if plan.cost(n) <= left), default=0)
         if fits < min(LEAST_ROWS, wanted):
             return []
-        return seeds.draw(context.train, min(wanted, fits), context.seed, self.name, "rows", cycle)
+        return seeds.draw(context.train, fits, context.seed, self.name, "rows", cycle)
 
     def fixed_turn(self, number: int) -> str | None:
         """Every third proposal belongs to the fixed roles, in turn."""

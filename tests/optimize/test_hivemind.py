@@ -174,6 +174,28 @@ def test_sampled_credit_is_efficient_capped_and_unbiased(edges, mode):
     assert everything == pytest.approx(exact.phi)
 
 
+def test_rows_have_orders_of_their_own_for_the_same_price_and_each_row_is_shared_out_exactly():
+    program, _, lm = team_world(DESK)
+    with dspy.context(lm=lm):
+        context = context_for(program, lm, budget=600)
+        game, rows = Game.of(context, program.role_graph()), context.train[:4]
+        plan = make_plan(game, "prune", cap=12, rng=random.Random(3), groups=4)
+        credit = assess(Records(context), plan, context.baseline, rows)
+    everyone = frozenset(game.players)
+    assert (
+        len({plan.groups[t] for t in range(4)}) == 4
+        and plan.groups == make_plan(game, "prune", cap=12, rng=random.Random(3), groups=4).groups
+    )
+    assert all(len(plan.runs_of(t)) <= 12 and everyone in plan.runs_of(t) for t in range(4))
+    assert context.ledger.spent == plan.cost(4) == sum(len(plan.runs_of(t)) for t in range(4)) <= 4 * 12
+    assert set(plan.runs) == {run for t in range(4) for run in plan.runs_of(t)}, "more of the game is seen"
+    assert len(plan.runs) > 12
+    for t, row in enumerate(credit.full):
+        assert math.fsum(values[t] for values in credit.phi_rows.values()) == pytest.approx(row.score)
+    exact = make_plan(game, "prune", cap=49, rng=random.Random(0), groups=4)
+    assert exact.orders is None and exact.cost(4) == 4 * 49
+
+
 def test_exact_when_it_fits_the_cap_else_sampled():
     game = game_of(GraphTeam(DESK).role_graph())
     assert make_plan(game, "prune", cap=40, rng=random.Random(0)).orders is not None
