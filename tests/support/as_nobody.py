@@ -25,6 +25,10 @@ def main() -> None:
     os.setgroups([])
     os.setgid(nobody.pw_gid)
     os.setuid(nobody.pw_uid)
+    for needed in (sys.argv[1], os.getcwd()):
+        if not os.access(needed, os.R_OK | os.X_OK):
+            print(f"cannot run as nobody: {needed} is closed to others", file=sys.stderr)
+            sys.exit(77)
     os.execvp(sys.argv[1], sys.argv[1:])
 
 
