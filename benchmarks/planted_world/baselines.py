@@ -54,9 +54,7 @@ class _HillClimbing(Method):
         """The next proposal; `current` itself when there is none."""
         raise NotImplementedError
 
-    def edit(
-        self, context: SearchContext, current: Candidate, role: str, feedback: str, variation: int
-    ) -> Candidate:
+    def edit(self, context: SearchContext, current: Candidate, role: str, feedback: str, variation: int) -> Candidate:
         """One edit of one role by the optimizer's model."""
         text = context.roles.text(current, role)
         inputs = {

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import dspy
 
@@ -19,6 +17,7 @@ from benchmarks.planted_world.judge import Judge
 from benchmarks.planted_world.port import PortContext, PortEvaluator
 from benchmarks.planted_world.program import PlantedMetric, PlantedTeam, make_rows, make_team
 from benchmarks.planted_world.rewriter import Rewriter
+from benchmarks.planted_world.settings import ENTRIES, Setting
 from benchmarks.planted_world.texts import rules_of
 from benchmarks.planted_world.world import World, make_world
 from metrics.errors import ConfigurationError
@@ -32,52 +31,6 @@ from optimize.rows import as_rows, mean_score
 from optimize.search import run_search
 
 SAME = 1e-9
-
-# Entries of a table: name -> (method, options). Demos mean nothing to the simulated model, so MIPROv2 gets none.
-ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "mapro": ("mapro", {}),
-    "mapro-patient": ("mapro", {"patience": 30}),
-    "mapro-no-edges": ("mapro", {"patience": 30, "edge_power": 0.0}),
-    "mapro-paper": ("mapro", {"preset": "paper"}),
-    "mapro-peer": ("mapro", {"preset": "peer"}),
-    "maspo": ("maspo", {}),
-    "maspo-local": ("maspo", {"weights": (1.0, 0.0, 0.0), "refresh_weights": (1.0, 0.0)}),
-    "maspo-fractional": ("maspo", {"price": "fractional"}),
-    "hivemind": ("hivemind", {}),
-    "hivemind-paper": ("hivemind", {"preset": "paper"}),
-    "gepa": ("gepa", {}),
-    "gepa-blame": ("gepa", {"feedback": "blame"}),
-    "mipro": ("mipro", {"max_demos": 0}),
-    **{name: (name, {}) for name in BASELINES},
-}
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Everything that decides a run. `skill` and `rho`: of the rewriter and of the metric's hints; `noise` (`inf` for
-    a judge that says anything) and `bias`: of the judge; `eta`: chance in the team. `way`: `port` or `dspy`.
-    """
-
-    landscape: str
-    topology: str
-    entry: str
-    seed: int
-    budget: int = 600
-    skill: float = 0.5
-    rho: float = 0.6
-    noise: float = 0.05
-    bias: Literal["none", "position", "length", "constant"] = "none"
-    rewriter: Literal["helpful", "worse", "lazy", "garbage", "breaking"] = "helpful"
-    eta: float = 0.0
-    weak: str | None = None
-    way: Literal["port", "dspy"] = "port"
-
-    def key(self) -> str:
-        """Names the run in a file of results."""
-        values = asdict(self)
-        if math.isinf(self.noise):
-            values["noise"] = "inf"
-        return ";".join(f"{name}={value}" for name, value in values.items())
 
 
 def make_method(entry: str, **common: Any) -> Method:
@@ -204,13 +157,16 @@ class Run:
         log, world = self.context.log, self.world
         if world.landscape == "TRAP" and world.decoy:
             anchor = log.extra.get("anchor", {}).get("instructions", self.incumbent.instructions)
-            adopted = {"search": anchor, "incumbent": self.incumbent.instructions, "deployed": self.deployed.instructions}
-            decoy, rule = world.decoy, world.roles[world.decoy].special
-            proposed = any(rule in rules_of(c.instructions[decoy]) for c in log.candidates.values())
-            return {"decoy": {name: rule in rules_of(texts[decoy]) for name, texts in adopted.items()} | {
-                "proposed": proposed}}
+            adopted = {
+                "search": anchor,
+                "incumbent": self.incumbent.instructions,
+                "deployed": self.deployed.instructions,
+            }
+            found = {name: world.trapped(rules_of(texts[world.decoy])) for name, texts in adopted.items()}
+            seen = [rules_of(c.instructions[world.decoy]) for c in log.candidates.values()]
+            return {"decoy": {**found, "proposed": any(map(world.trapped, seen))}}
         if world.landscape == "WEAKLINK":
-            chosen = [event["bottleneck"] for event in log.history if event["event"] == "credit"]
+            chosen = [event["role"] for event in log.history if event["event"] == "bottleneck"]
             kept = [self._changed(event) for event in log.history if event["event"] == "accepted"]
             return {"weak": world.weak, "first_chosen": (chosen or [None])[0], "first_updated": (kept or [None])[0]}
         return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -66,7 +67,7 @@ def topology(name: str) -> Topology:
     if found := re.fullmatch(r"chain(\d+)", name):
         names = "abcdefghijkl"[: int(found[1])]
         if len(names) == int(found[1]) > 0:
-            return Topology(name, tuple(names), tuple(zip(names, names[1:], strict=False)))
+            return Topology(name, tuple(names), tuple(itertools.pairwise(names)))
     if name not in _EDGES:
         raise ConfigurationError(f"unknown topology {name!r}; there are chain2, chain3 ..., {', '.join(_EDGES)}")
     edges = _EDGES[name]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from benchmarks.planted_world.texts import CAP, RULES, Note, rules_of
+from benchmarks.planted_world.texts import RULES, Note, rules_of
 from benchmarks.planted_world.topology import Topology, role_of, topology
 from metrics.errors import ConfigurationError
 from programs.seeds import stable_hash
@@ -22,12 +22,13 @@ ROWS = 64
 GUESS = 0.3  # share of rows on which a reader does without a message that is missing
 NEW_FORMAT = 0.4  # HANDOFF: share of rows that need the new format everywhere
 OPPOSED = 0.6  # XOR: share of rows that need different strategies
-ABLE = 0.5  # WEAKLINK: chance that a colleague can serve a row
+ABLE = 0.7  # WEAKLINK: chance that a colleague can serve a row
+ALONE = 0.3  # WEAKLINK: share of rows that nobody but the weak role can serve
 LANDSCAPES: dict[str, str] = {
     "AND": "every role must have the rule that the row needs, and no harmful one",
     "HANDOFF": "AND, and neighbours must use one format; 40% of the rows need the new one everywhere",
-    "TRAP": "AND, and a decoy makes a role's notes look better and its reader unable to read them",
-    "WEAKLINK": "readers take what any colleague got right; one of the colleagues lacks both rules it needs",
+    "TRAP": "AND, and two decoy rules of one role make its notes look better and its reader unable to read them",
+    "WEAKLINK": "one good colleague is enough; one of them lacks both rules it needs, and 30% of the rows need it",
     "REDUNDANT": "two colleagues with the same skill, and their reader takes either",
     "XOR": "AND, and on 60% of the rows the first two roles must work by different strategies",
     "PARITY": "XOR among three roles: no pair of them shows it",
@@ -42,11 +43,14 @@ Luck = Callable[[str], float]  # what is decided -> a number in [0, 1)
 
 @dataclass(frozen=True)
 class RoleTable:
-    """What is planted for one role: `needed` (two rules), `harmful`, `special` (the landscape's) and `start`."""
+    """What is planted for one role: `needed` (two rules), `harmful`, `special` (the landscape's), `decoys` (TRAP) and
+    `start`.
+    """
 
     needed: tuple[int, int]
     harmful: int
     special: int
+    decoys: tuple[int, int]
     start: tuple[int, ...]
     weights: tuple[float, ...]  # STYLE: worth of each rule
 
@@ -101,12 +105,16 @@ class World:
         """What a landscape lets a rule add to a note."""
         table = self.roles[role]
         if self.landscape == "TRAP":
-            return "polished" if role == self.decoy and table.special in rules else ""
+            return "polished" if role == self.decoy and self.trapped(rules) else ""
         if role in self.opponents:
             return "B" if table.special in rules else "A"
         if self.landscape == "STYLE":
             return f"s{max(rules, key=lambda r: table.weights[r])}" if rules else ""
         return ""
+
+    def trapped(self, rules: Sequence[int]) -> bool:
+        """TRAP: whether the role with the decoys follows one of them."""
+        return self.decoy is not None and bool(set(self.roles[self.decoy].decoys) & set(rules))
 
     @cached_property
     def opponents(self) -> tuple[str, ...]:
@@ -133,9 +141,7 @@ class World:
             done = done and not (row.opposed and role == self.opponents[-1] and not strategies_fit(style))
         return Note(member, ok, read, fmt, row.gold if done else wrong_value(row.gold), style)
 
-    def _inherit(
-        self, member: str, fmt: str, row: RowTable, messages: Mapping[str, Note | None]
-    ) -> tuple[bool, bool]:
+    def _inherit(self, member: str, fmt: str, row: RowTable, messages: Mapping[str, Note | None]) -> tuple[bool, bool]:
         """(it could read what it was sent, what it was sent was right)."""
         if not messages:
             return True, True
@@ -291,7 +297,7 @@ def make_world(landscape: str, shape: str, seed: int, *, eta: float = 0.0, weak:
     roles = {role: _role_table(landscape, role == weak, rng) for role in team.roles}
     if landscape == "REDUNDANT":
         roles |= dict.fromkeys(colleagues, roles[colleagues[0]])
-    rows = tuple(_row_table(landscape, team, rng) for _ in range(ROWS))
+    rows = tuple(_row_table(landscape, team, weak, rng) for _ in range(ROWS))
     bonus = {}
     if landscape == "STYLE":
         bonus = {(a, b, x, y): rng.random() for a, b in team.edges for x in range(RULES) for y in range(RULES)}
@@ -299,15 +305,15 @@ def make_world(landscape: str, shape: str, seed: int, *, eta: float = 0.0, weak:
 
 
 def _role_table(landscape: str, weak: bool, rng: random.Random) -> RoleTable:
-    first, second, harmful, special = rng.sample(range(RULES), CAP + 1)
+    first, second, harmful, special, other = rng.sample(range(RULES), 5)
     start: tuple[int, ...] = (first,)
     if landscape == "WEAKLINK":
         start = () if weak else (first, second)
     weights = tuple(rng.random() for _ in range(RULES))
-    return RoleTable((first, second), harmful, special, start, weights)
+    return RoleTable((first, second), harmful, special, (special, other), start, weights)
 
 
-def _row_table(landscape: str, team: Topology, rng: random.Random) -> RowTable:
+def _row_table(landscape: str, team: Topology, weak: str | None, rng: random.Random) -> RowTable:
     which = {m: rng.randrange(2) for m in team.members}
     able = set(team.members)
     if landscape == "REDUNDANT":
@@ -317,7 +323,7 @@ def _row_table(landscape: str, team: Topology, rng: random.Random) -> RowTable:
         for m in team.parallel:
             groups.setdefault((*team.parents[m], *team.children[m]), []).append(m)
         for group in groups.values():
-            serving: set[str] = set()
+            serving = {weak} if weak in group and rng.random() < ALONE else set()
             while not serving:
                 serving = {m for m in group if rng.random() < ABLE}
             able -= set(group) - serving
