@@ -112,6 +112,8 @@ class RunFolder:
             saved = read_json(self.path / CONFIG)
         except (OSError, ValueError) as error:
             raise RunFolderError(f"cannot resume {self.path}: {error}") from error
+        if not isinstance(saved, dict) or not isinstance(saved.get("settings"), dict):
+            raise RunFolderError(f"cannot resume {self.path}: its {CONFIG} states no settings")
         differences = list(compare_settings(saved.get("settings", {}), self.config.get("settings", {})))
         if differences:
             raise RunFolderError(
@@ -138,7 +140,9 @@ class RunFolder:
                 logger.warning("%s: %d torn line(s) left out; their questions are run again", self.path / RESULTS, torn)
             self._rewrite(list(self.rows))
         with contextlib.suppress(OSError, ValueError):
-            self.previous_summary = read_json(self.path / SUMMARY)
+            summary = read_json(self.path / SUMMARY)
+            if isinstance(summary, dict) and "n" in summary:
+                self.previous_summary = summary
 
     def write_config(self, config: dict[str, Any]) -> None:
         """Replace config.json; the old one stays whole when that fails."""

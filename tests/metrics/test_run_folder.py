@@ -79,6 +79,23 @@ def test_resume_without_a_readable_configuration_is_refused(tmp_path):
         evaluate(Scripted(right), WordTask(2), folder=tmp_path, config={"settings": {}}, resume=True)
 
 
+@pytest.mark.parametrize("content", ["[]", "{}", '{"settings": 1}'])
+def test_a_configuration_of_another_form_is_refused(tmp_path, content):
+    evaluate(Scripted(right), WordTask(2), folder=tmp_path, config={"settings": {}})
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(RunFolderError, match="states no settings"):
+        evaluate(Scripted(right), WordTask(2), folder=tmp_path, config={"settings": {}}, resume=True)
+
+
+@pytest.mark.parametrize("content", ["[1]", "{", '{"complete": true}'])
+def test_a_damaged_summary_is_made_again_from_the_rows(tmp_path, content):
+    evaluate(Scripted(right), WordTask(2), folder=tmp_path, config={"settings": {}})
+    (tmp_path / "summary.json").write_text(content)
+    program = Scripted(right)
+    summary = evaluate(program, WordTask(2), folder=tmp_path, config={"settings": {}}, resume=True)
+    assert summary["complete"] and summary["n_scored"] == 2 and not program.runs
+
+
 def test_resume_of_a_folder_that_is_new_is_a_fresh_run(tmp_path):
     summary = evaluate(Scripted(right), WordTask(2), folder=tmp_path / "new", config={"settings": {}}, resume=True)
     assert summary["complete"]
