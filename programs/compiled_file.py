@@ -17,6 +17,7 @@ from typing import Any
 import dspy
 from dspy.utils.saving import get_dependency_versions
 
+from programs.adapter import text_adapter
 from programs.compiled_state import (
     clean_json,
     clean_state,
@@ -211,6 +212,10 @@ def _malformed(header: dict[str, Any]) -> list[str]:
     wrong = [name for name in parts if not isinstance(header.get(name) or {}, dict)]
     if not isinstance(header["program"], str):
         wrong.append("program")
+    for key, highest in (("temperature", 2), ("top_p", 1)):
+        value = (header.get("decoding") or {}).get(key) if "decoding" not in wrong else None
+        if value is not None and not (type(value) in (int, float) and 0 <= value <= highest):
+            wrong.append(f"decoding.{key}")
     for role, fields in header["roles"].items():
         for side in ("inputs", "outputs"):
             names = fields.get(side, [])
@@ -256,6 +261,11 @@ def _apply(path: Path, state: dict[str, Any], header: dict[str, Any], program: d
             logger.warning("%s: the instructions of %s were edited after saving", path, name)
         if hasattr(program, "hyperparameters"):  # the fields of our programs hold the output contract: the code's own
             part["signature"]["fields"] = predictors[name].signature.dump_state()["fields"]
+    for name, part in state.items() if hasattr(program, "hyperparameters") else ():
+        try:
+            text_adapter().format(predictors[name].signature, part["demos"], {})
+        except Exception as error:
+            raise CompiledFileError(f"{path}: the demos of {name} are malformed: {error!r}") from error
     models_at_run_time = {name: predictor.lm for name, predictor in predictors.items()}
     try:
         program.load_state(state)  # tries on a copy first

@@ -215,6 +215,18 @@ class TestDoesNotFit:
         with pytest.raises(CompiledFileError, match=f"its header is malformed: {part}"):
             load_program(edit(path, lambda s: s["metadata"]["hopteam"].update({part: value})))
 
+    @pytest.mark.parametrize("decoding", [{"temperature": "warm"}, {"temperature": 3}, {"top_p": True}, {"top_p": -1}])
+    def test_decoding_that_no_model_takes_is_refused(self, tmp_path, decoding):
+        path = save_program(build_program("single"), tmp_path / "single.json")
+        with pytest.raises(CompiledFileError, match=r"malformed: decoding\."):
+            load_program(edit(path, lambda s: s["metadata"]["hopteam"].update(decoding=decoding)))
+
+    def test_demos_that_cannot_be_shown_are_refused_before_any_question(self, tmp_path):
+        path = save_program(build_program("single"), tmp_path / "single.json")
+        broken = [{"augmented": True, "question": [5], "answer": "a", "thought": "t"}]
+        with pytest.raises(CompiledFileError, match="the demos of solver are malformed"):
+            load_program(edit(path, lambda s: s["solver"].update(demos=broken)))
+
     @pytest.mark.parametrize(
         ("content", "message"),
         [
