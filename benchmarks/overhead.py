@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 MODEL = "openai/gpt-4o-mini"  # a name that DSPy knows, so that ReActV2 can call tools natively as well
-WAVES = {1: 4, 16: 3, 64: 3}  # questions per thread
+WAVES = {1: 4, 16: 6, 64: 4}  # questions per thread
 REFERENCE = "ReActV2 text"
 
 
