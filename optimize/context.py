@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import dspy
 
 from metrics.errors import describe_error, is_infrastructure
-from metrics.usage import UsageMeter
+from metrics.usage import UsageMeter, merge_usage
 from optimize import seeds
 from optimize.candidates import Candidate, Roles
 from optimize.evaluation import Evaluator
@@ -129,7 +129,7 @@ class SearchContext:
                 raise
             finally:
                 self.ledger.count("probe_calls", scope.executed)
-                self._book(meter)
+                self._book(meter, call.predictor)
 
     def ask(
         self,
@@ -185,8 +185,9 @@ class SearchContext:
             futures = [pool.submit(contextvars.copy_context().run, work, item) for item in items]
             return [future.result() for future in futures]
 
-    def _book(self, meter: UsageMeter) -> None:
-        by_role = meter.by_role()
+    def _book(self, meter: UsageMeter, predictor: str) -> None:
+        """Book a probe, under the predictor's name where the program does not say who acts (as in a rollout)."""
+        by_role = merge_usage([{role or predictor: part} for role, part in meter.by_role().items()])
         self.evaluate.usage.append({r: {k: v for k, v in p.items() if k != "lm_seconds"} for r, p in by_role.items()})
         for part in by_role.values():
             self.ledger.pay(part.get("usd_billed"), part.get("lm_calls", 0))

@@ -23,7 +23,7 @@ from programs.compiled_file import describe_program, load_program
 from tests.optimize.jobs import folder_contents, sim_job, sim_splits
 from tests.support.rules import Chain, RuleEngine
 
-METHODS = ["identity", "bootstrap", "mipro", "gepa"]
+METHODS = ["identity", "bootstrap", "mipro", "gepa", "mapro", "maspo", "hivemind"]
 
 
 @pytest.mark.parametrize("method", ["mipro", "gepa"])
