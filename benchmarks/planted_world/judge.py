@@ -49,8 +49,8 @@ class Judge:
         """One line per output, no two the same."""
         seen = [self.rate_output(fields, rng, text, n) for n, text in enumerate(blocks(fields["outputs"]))]
         order = sorted(range(len(seen)), key=lambda n: (seen[n], -n))
-        apart = {n: seen[n] + 0.001 * rank for rank, n in enumerate(order)}
-        return "\n".join(f"{_clip(apart[n]):.3f}" for n in range(len(seen)))
+        apart = {n: 0.9 * seen[n] + 0.001 * rank for rank, n in enumerate(order)}
+        return "\n".join(f"{apart[n]:.4f}" for n in range(len(seen)))
 
     def rate_handoff(self, fields: Mapping[str, str], rng: random.Random, reader: str, place: int = 0) -> float:
         """How usable a message is for a reader that works by the instruction `reader`."""

@@ -39,11 +39,8 @@ class Rewriter:
             kept = rng.choice(open_hints)
             held.add(kept)
         else:
-            rule = rng.choice([r for r in range(RULES) if r in held or r not in avoid])
-            if rule in held and len(held) > 1:
-                held.discard(rule)
-            else:
-                held.add(rule)
+            rule = rng.choice([r for r in range(RULES) if (len(held) > 1 if r in held else r not in avoid)])
+            held ^= {rule}
         while len(held) > CAP:
             held.discard(rng.choice(sorted(held - {kept})))
         return sorted(held)

@@ -191,7 +191,8 @@ class World:
         """The mean over all rows without any chance: never an estimate."""
         if self.landscape in ("FLAT", "NOISE"):
             return 0.5
-        return sum(self.score(n, self.run(rules, n)) for n in range(len(self.rows))) / len(self.rows)
+        rows = range(1 if self.landscape == "STYLE" else len(self.rows))  # styles are worth the same on every row
+        return sum(self.score(n, self.run(rules, n)) for n in rows) / len(rows)
 
     @cached_property
     def optimum(self) -> float:
