@@ -12,11 +12,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import dspy
-from dspy.clients.backend_selection import CLIENT_KEYS
+from dspy.clients._litellm import get_litellm
+from dspy.clients.backend_selection import CLIENT_KEYS, select_backend
 from dspy.clients.call_result import CallResult, attributes
 from dspy.clients.execution import PreparedCall, aexecute, execute, finalize, prepare
 from dspy.utils.callback import with_callbacks
@@ -200,6 +202,7 @@ class TeamLM(dspy.LM):
         timeout = self._timeout(call)
         if not isinstance(self._engine_spec, str):
             return execute(once, call)
+        self._load_client(call)
         try:
             if dspy.settings.send_stream is not None or not isinstance(timeout, int | float):
                 return execute(once, call)
@@ -207,9 +210,15 @@ class TeamLM(dspy.LM):
         except LMError as error:
             raise self._in_our_words(error, call) from None
 
+    def _load_client(self, call: PreparedCall) -> None:
+        """Import litellm where it serves the call: its seconds are not the request's."""
+        if not select_backend(self, call.legacy).native:
+            with suppress(ImportError):  # DSPy says what to install
+                get_litellm(feature="dspy.LM")
+
     def _in_our_words(self, error: LMError, call: PreparedCall) -> LMError:
         """An error of DSPy's clients as ours are: with the address if one was given, without keys, overflow as such."""
-        text = without_secrets(error.message, (call.legacy.get("api_key"), *environment_keys(self)))
+        text = without_secrets(" ".join(error.message.split()), (call.legacy.get("api_key"), *environment_keys(self)))
         if self.endpoint:
             text = f"{shown_address(self.endpoint)}: {text}"
         if isinstance(error, LMInvalidRequestError) and is_about_context(text):

@@ -624,6 +624,26 @@ def test_errors_of_other_clients_read_like_ours(anthropic, fault, kind):
             anthropic(server, num_retries=0)("hello")
         assert f"127.0.0.1:{server.port}" in str(caught.value)
         assert SECRET not in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_litellm_serves_under_the_same_rules():
+    faults = [rate_limited(0.2), server_error(), None, context_vllm(), None, byte_by_byte(0.05)]
+    record = {}
+    with LLMServer(lambda request: Reply("fine"), faults=faults) as server:
+        lm = model(server, engine="litellm", timeout=5)
+        with dspy.context(call_record=record):
+            assert lm("hello") == ["fine"], "the import of litellm is no part of the request's time"
+        assert server.requests[1].time - server.requests[0].time >= 0.2
+        assert (record["prompt_tokens"], record["finish_reason"]) == (100, "stop")
+        with pytest.raises(dspy.ContextWindowExceededError):
+            lm("hello")
+        tools = [{"type": "function", "function": {"name": "look", "description": "", "parameters": {}}}]
+        server.replies = lambda request: Reply(calls=[("look", {"q": 1})])
+        assert lm("hello", tools=tools)[0]["tool_calls"][0].function.name == "look"
+        with pytest.raises(dspy.LMTimeoutError):
+            model(server, engine="litellm", timeout=0.4, num_retries=0)("hello")
 
 
 # -- secure connections ------------------------------------------------------------------------------
