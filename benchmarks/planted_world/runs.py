@@ -166,9 +166,9 @@ class Run:
             seen = [rules_of(c.instructions[world.decoy]) for c in log.candidates.values()]
             return {"decoy": {**found, "proposed": any(map(world.trapped, seen))}}
         if world.landscape == "WEAKLINK":
-            chosen = [event["role"] for event in log.history if event["event"] == "bottleneck"]
-            kept = [self._changed(event) for event in log.history if event["event"] == "accepted"]
-            return {"weak": world.weak, "first_chosen": (chosen or [None])[0], "first_updated": (kept or [None])[0]}
+            chosen = (event["role"] for event in log.history if event["event"] == "bottleneck")
+            kept = (self._changed(event) for event in log.history if event["event"] == "accepted")
+            return {"weak": world.weak, "first_chosen": next(chosen, None), "first_updated": next(kept, None)}
         return {}
 
     def _changed(self, event: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ import io
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.planted_world.settings import METHODS, NOISE, SINGLE_ROLE, Setting
@@ -42,7 +42,11 @@ COLUMNS = (
     "worse_than_start",
     "gate_regret",
     "seconds",
+    "faster",
+    "slower",
+    "p_sign",
 )
+REFERENCE = "round_robin"  # the columns faster, slower and p_sign compare rollouts to the optimum with it, seed by seed
 
 
 @dataclass(frozen=True)
@@ -65,10 +69,27 @@ def summarise(results: Mapping[Setting, Mapping[str, Any]]) -> list[Group]:
     runs: dict[Setting, list[Mapping[str, Any]]] = {}
     for setting, result in results.items():
         runs.setdefault(setting.group, []).append(result)
-    return [_group(setting, found) for setting, found in runs.items()]
+    seeds: dict[Setting, dict[int, float | None]] = {}
+    for setting, result in results.items():
+        seeds.setdefault(setting.group, {})[setting.seed] = result["to_optimum"]
+    return [_group(setting, found, _paired(setting, seeds)) for setting, found in runs.items()]
 
 
-def _group(setting: Setting, runs: Sequence[Mapping[str, Any]]) -> Group:
+def _paired(setting: Setting, seeds: Mapping[Setting, Mapping[int, float | None]]) -> dict[str, Any]:
+    """On how many seeds a method had the optimum sooner or later than the reference, and the exact sign test."""
+    mine, theirs = seeds[setting], seeds.get(replace(setting, entry=REFERENCE, noise=NOISE), {})
+    pairs = [(_censored(mine[seed]), _censored(theirs[seed])) for seed in mine if seed in theirs]
+    faster, slower = sum(a < b for a, b in pairs), sum(a > b for a, b in pairs)
+    n = faster + slower
+    tail = sum(math.comb(n, k) for k in range(min(faster, slower) + 1)) / 2**n
+    return {"faster": faster, "slower": slower, "p_sign": min(1.0, 2 * tail)}
+
+
+def _censored(rollouts: float | None) -> float:
+    return math.inf if rollouts is None else rollouts
+
+
+def _group(setting: Setting, runs: Sequence[Mapping[str, Any]], paired: Mapping[str, Any]) -> Group:
     n, solved = len(runs), sum(run["solved"] for run in runs)
     low, high = wilson_interval(solved, n)
     means = {
@@ -89,6 +110,7 @@ def _group(setting: Setting, runs: Sequence[Mapping[str, Any]]) -> Group:
         "changed_in_search": sum(run["changed_in_search"] for run in runs),
         "deployed_changed": sum(run["deployed_changed"] for run in runs),
         "worse_than_start": sum(run["final_true"] < run["start_true"] for run in runs),
+        **paired,
     }
     return Group(setting, tuple(runs), {name: values[name] for name in COLUMNS})
 
@@ -97,7 +119,7 @@ def _median(runs: Sequence[Mapping[str, Any]], name: str) -> float | None:
     """The median of censored values; None where there is nothing to reach."""
     if all(run["optimum"] <= run["start_true"] for run in runs):
         return None
-    return statistics.median(math.inf if run[name] is None else run[name] for run in runs)
+    return statistics.median(_censored(run[name]) for run in runs)
 
 
 def to_csv(groups: Sequence[Group]) -> str:

@@ -104,6 +104,9 @@ def test_medians_are_censored_and_statements_checked():
     groups = summarise(results)
     medians = {g.setting.entry: g.values["to_optimum_median"] for g in groups if g.setting.landscape == "AND"}
     assert medians["random"] == math.inf and rollouts(medians["random"], 600) == ">600"
+    paired = {g.setting.entry: (g.values["faster"], g.values["slower"], g.values["p_sign"]) for g in groups[:4]}
+    assert paired["mapro"] == (5, 0, 2 / 2**5) and paired["round_robin"] == (0, 0, 1.0)
+    assert paired["random"] == (0, 5, 2 / 2**5)
     verdicts = {s.text: s.holds for s in check(groups)}
 
     def of(text):

@@ -46,10 +46,9 @@ def test_the_fast_way_and_real_programs_agree_in_every_event_and_count(landscape
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.parametrize(("landscape", "shape"), [("AND", "chain3"), ("HANDOFF", "chain3"), ("WEAKLINK", "star")])
-def test_they_agree_for_every_entry(landscape, shape, entry):
-    fast, real = both_ways(Setting(landscape, shape, entry, 2, budget=150, eta=CHANCE.get(landscape, 0.0)))
+@pytest.mark.parametrize("entry", [name for name in ENTRIES if name not in METHODS])
+def test_they_agree_for_every_entry(entry):
+    fast, real = both_ways(Setting("HANDOFF", "chain2", entry, 2, budget=75))
     assert fast == real
 
 
