@@ -21,6 +21,8 @@ from programs.role_graph import RoleGraph
 TEMPERATURE = 0.2
 SENTENCE, TOTAL = 300, 800  # characters of one sentence, and of everything that is said about a role
 TASK, MESSAGE = 800, 600
+QUESTION = 700  # of a question in the feedback about the whole team
+SHOWN_FAILURES = 2  # there
 FAILED = 0.5  # a run with a lower score went wrong
 _LINE = re.compile(r"(?im)^\W*blame\s+([\w.@:\[\]-]*[\w\]])\s*:\s*(.+)$")
 
@@ -97,3 +99,14 @@ def _joined(said: Sequence[Mapping[str, Sequence[str]]], role: str) -> list[str]
             break
         kept.append(line)
     return kept
+
+
+def team_feedback(rows: Sequence[Row], worst: Sequence[Row]) -> str:
+    """How the whole team did: successes and failures, and a few failed runs with the metric's sentence."""
+    usable = [row for row in rows if row.usable]
+    right = sum((row.score or 0.0) >= FAILED for row in usable)
+    lines = [f"{right} of {len(usable)} runs succeeded."]
+    failed = [row for row in worst if (row.score or 0.0) < FAILED]
+    for row in failed[:SHOWN_FAILURES]:
+        lines.append(f"- {clip(str(row.example.question), QUESTION)}\n  {row.feedback or 'The answer was wrong.'}")
+    return "\n".join(lines)

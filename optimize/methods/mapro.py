@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Literal
 
 from optimize import blame, preferences, rewriter, seeds
 from optimize.candidates import Candidate
-from optimize.clip import MESSAGE, clip
 from optimize.context import SearchContext
 from optimize.methods.base import Method
 from optimize.methods.presets import check_at_least, check_choice, settle
@@ -29,7 +28,6 @@ ANCHOR = "anchor"
 LEAST_ROWS = 10  # of an evaluation batch that is cut to a small budget
 SHARE = 6  # evaluations that a budget should hold
 FEEDBACK_ROWS = 3  # runs that blame is asked about
-SHOWN_FAILURES = 2  # in the feedback about the whole team
 
 
 @dataclass(frozen=True)
@@ -252,7 +250,7 @@ class MAPRO(Method):
         order = {row.id: n for n, row in enumerate(_shuffled(rows, context, iteration))}
         worst = sorted((r for r in rows if r.usable), key=lambda r: (r.score, order[r.id]))[:FEEDBACK_ROWS]
         about_role = blame.propagate(context, graph, worst)
-        about_team = team_feedback(rows, worst)
+        about_team = blame.team_feedback(rows, worst)
         context.log.note("blame", iteration=iteration, said=about_role)
         names = list(rewriter.OPERATORS)
 
@@ -397,18 +395,5 @@ def texts_of(pools: Pools) -> dict[str, list[Texts]]:
     return {role: [member.texts for member in members] for role, members in pools.items()}
 
 
-def team_feedback(rows: Sequence[Row], worst: Sequence[Row]) -> str:
-    """How the whole team did: successes and failures, and a few failed runs with the metric's sentence."""
-    usable = [row for row in rows if row.usable]
-    right = sum((row.score or 0.0) >= blame.FAILED for row in usable)
-    lines = [f"{right} of {len(usable)} runs succeeded."]
-    failed = [row for row in worst if (row.score or 0.0) < blame.FAILED]
-    for row in failed[:SHOWN_FAILURES]:
-        lines.append(f"- {clip(str(row.example.question), MESSAGE)}\n  {row.feedback or 'The answer was wrong.'}")
-    return "\n".join(lines)
-
-
 def _shuffled(rows: Sequence[Row], context: SearchContext, iteration: int) -> list[Row]:
-    order = list(rows)
-    context.rng("failures", iteration).shuffle(order)
-    return order
+    return context.rng("failures", iteration).sample(list(rows), len(rows))
