@@ -23,6 +23,7 @@ FORMAT = 1
 CONFIG, RESULTS, PREDICTIONS, SUMMARY, TRACES, REPORT = (
     "config.json", "results.jsonl", "predictions.jsonl", "summary.json", "traces", "report.html",
 )  # fmt: skip
+_DERIVED = ("report.html", "rows.csv", "rows.jsonl")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")
 
 
@@ -106,6 +107,12 @@ class RunFolder:
             (self.path / name).unlink(missing_ok=True)
         for trace in (self.path / TRACES).glob("*.json"):
             trace.unlink()
+        # what was made from the rows, so that nothing of the old run stands beside the new one
+        for name in _DERIVED:
+            (self.path / name).unlink(missing_ok=True)
+        for plot in (self.path / "plots").glob("*.*"):
+            if plot.suffix in (".png", ".svg"):
+                plot.unlink()
 
     def _check_settings(self) -> None:
         try:

@@ -96,6 +96,18 @@ def test_a_damaged_summary_is_made_again_from_the_rows(tmp_path, content):
     assert summary["complete"] and summary["n_scored"] == 2 and not program.runs
 
 
+def test_overwriting_leaves_nothing_of_the_old_run(tmp_path):
+    evaluate(Scripted(right), WordTask(2), folder=tmp_path, config={"settings": {}})
+    (tmp_path / "plots").mkdir()
+    old = [tmp_path / name for name in ("report.html", "rows.csv", "rows.jsonl", "plots/scores.png", "plots/a.svg")]
+    for path in old:
+        path.write_text("of the old run")
+    (tmp_path / "notes.txt").write_text("the user's own")
+    evaluate(Scripted(right), WordTask(1), folder=tmp_path, config={"settings": {}}, overwrite=True)
+    assert not [path for path in old if path.exists() and path.read_text() == "of the old run"]
+    assert len(list((tmp_path / "traces").iterdir())) <= 1 and (tmp_path / "notes.txt").exists()
+
+
 def test_resume_of_a_folder_that_is_new_is_a_fresh_run(tmp_path):
     summary = evaluate(Scripted(right), WordTask(2), folder=tmp_path / "new", config={"settings": {}}, resume=True)
     assert summary["complete"]
