@@ -78,7 +78,7 @@ def check_row(row: dict[str, Any], number: int, path: str) -> dict[str, Any]:
     """The row with an id (its position where it has none) and a question; ConfigurationError says what is wrong."""
     where = f"{Path(path).name}, row {number}"
     row_id = row.get("id", number)
-    if isinstance(row_id, str) and row_id.strip().isdigit():
+    if isinstance(row_id, str) and len(row_id) < 19 and row_id.strip().isdecimal():
         row_id = int(row_id)
     if isinstance(row_id, bool) or not isinstance(row_id, int | str):
         raise ConfigurationError(f"{where}: the id must be a number or a text, got {row_id!r}")
