@@ -99,10 +99,10 @@ def run(args: argparse.Namespace) -> int:
     facts = describe(args, program, task, models)
     path = report_path(args, facts)
     plan = make_credit_plan(args, context)
-    cost = len(plan.runs) * len(context.train)
+    cost = plan.cost(len(context.train))
     context.ledger.limit = cost
     if not args.quiet:
-        print(f"{len(plan.runs)} coalitions x {len(context.train)} rows = {cost} rollouts", file=sys.stderr)
+        print(f"{len(plan.runs)} coalitions on {len(context.train)} rows: {cost} rollouts", file=sys.stderr)
     try:
         credit = assess(Records(context), plan, context.baseline, context.train, reference=reference)
     except EndpointDown as down:
@@ -212,7 +212,8 @@ def make_credit_plan(args: argparse.Namespace, context: SearchContext) -> Plan:
     graph = context.ensure_graph()
     game = Game.of(context, graph, args.fixed, agents=args.players == "roles")
     mode = "prompts" if args.players == "prompts" else resolve_mode(args.mask_mode, "phi", game)[0]
-    return make_plan(game, mode, credit=args.credit, cap=args.max_coalitions, rng=context.rng("orders"))
+    rng, rows = context.rng("orders"), len(context.train)
+    return make_plan(game, mode, credit=args.credit, cap=args.max_coalitions, rng=rng, groups=rows)
 
 
 def describe(args: argparse.Namespace, program: Any, task: Any, models: Any) -> dict[str, Any]:

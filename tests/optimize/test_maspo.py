@@ -169,7 +169,7 @@ def test_a_search_finds_every_rule(edges):
 
 @pytest.mark.parametrize("preset", ["paper", "peer"])
 def test_presets_move_the_team_as_well(preset):
-    result, stats, engine, _ = search(preset=preset, budget=600)
+    result, stats, engine, _ = search(preset=preset, budget=240)
     assert (
         stats["anchor"]["instructions"]
         == Candidate.of(result).instructions
@@ -223,14 +223,21 @@ def watched(monkeypatch):
     return run
 
 
-def test_steps_keep_beam_batch_price_and_values(watched):
-    """Scores that never reach 1, so that the search goes on; a judge without an opinion of its own."""
-    seen, _stats, _engine, metric = watched(
-        engine={"judge": "noise", "style": "fresh"}, budget=2500, batch=10, orders="hashed",
-        metric=CountingMetric(), choice_rows=0, train=40,
-    )  # fmt: skip
+@pytest.fixture(scope="module")
+def noisy():
+    """A search with a judge without an opinion of its own, past its first refreshes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(maspo, "_Search", Watched)
+        _result, stats, engine, metric = search(
+            engine={"judge": "noise", "style": "fresh"}, budget=1100, batch=10, orders="hashed", choice_rows=0, train=40
+        )
+    return stats["watched"], stats, engine, metric
+
+
+def test_steps_keep_beam_batch_price_and_values(noisy):
+    seen, _stats, _engine, metric = noisy
     steps = [s for s in seen if s["kind"] == "step"]
-    assert len(steps) > 20
+    assert len(steps) > 12 and metric.calls <= 1100
     for step in steps:
         assert step["spent"] <= 60
         assert len(step["beam"]) <= 2 and len({n.texts for n in step["beam"]}) == len(step["beam"])
@@ -250,7 +257,6 @@ def test_steps_keep_beam_batch_price_and_values(watched):
         assert step["anchor"] == new.texts
     assert any(step["injected"] for step in steps)
     assert not any(step["injected"] for step in steps if step["role"] == "a"), "a source has no senders"
-    assert metric.calls <= 2500
 
 
 def test_roles_take_turns_in_topological_order_with_three_steps_each_and_nine_in_all(watched):
@@ -271,12 +277,10 @@ def test_an_unchanged_proposal_is_worth_nothing_and_costs_nothing(watched):
     assert metric.calls == stats["counters"]["rollouts"]
 
 
-def test_a_refresh_pins_the_anchor_at_zero_and_looks_at_no_reader(watched):
-    seen, stats, engine, _ = watched(
-        engine={"judge": "noise", "style": "fresh"}, budget=2500, batch=10, orders="hashed", choice_rows=0, train=40
-    )
+def test_a_refresh_pins_the_anchor_at_zero_and_looks_at_no_reader(noisy):
+    seen, stats, engine, _ = noisy
     refreshes = [s for s in seen if s["kind"] == "refresh"]
-    assert len(refreshes) >= 4
+    assert len(refreshes) >= 2
     for refresh in refreshes:
         assert refresh["spent"] <= 30 and len(refresh["beam"]) <= 2
         mine = [n.cum for n in refresh["beam"] if n.texts == refresh["anchor"]]
@@ -364,7 +368,7 @@ def test_samples_of_rejected_proposals_are_kept_unless_told_otherwise():
 
 
 def test_a_reader_s_trouble_reaches_the_proposer_of_its_sender():
-    _, _, engine, _ = search(budget=900, engine={"judge": "noise", "style": "fresh"}, choice_rows=0, batch=6, train=40)
+    _, _, engine, _ = search(budget=500, engine={"judge": "noise", "style": "fresh"}, choice_rows=0, batch=6, train=40)
     shown = [field_of(user, "readers_trouble") for field, user in engine.asked if field == "new_instruction"]
     assert any(re.search(r"### 1\n[bcd] for the task:", text) for text in shown) and "(none)" in shown
 
@@ -372,19 +376,19 @@ def test_a_reader_s_trouble_reaches_the_proposer_of_its_sender():
 def test_only_what_changed_is_executed_again_and_a_fractional_price_credits_it():
     spent = {}
     for price in ("full", "fractional"):
-        _, stats, _engine, metric = search(price=price, budget=200, engine={"judge": "half"}, choice_rows=0, batch=10)
+        _, stats, _engine, metric = search(price=price, budget=90, engine={"judge": "half"}, choice_rows=0, batch=10)
         counters = stats["counters"]
         assert counters["cached_node_calls"] > 0
         spent[price] = counters["spent"]
         assert metric.calls == counters["rollouts"] >= counters["spent"]
         assert counters["node_calls"] + counters["cached_node_calls"] == 4 * counters["rollouts"]
-    _, full, _, _ = search(price="full", budget=120, engine={"judge": "half"}, choice_rows=0, batch=10)
+    _, full, _, _ = search(price="full", budget=60, engine={"judge": "half"}, choice_rows=0, batch=10)
     assert full["counters"]["spent"] == full["counters"]["rollouts"]
-    assert spent["fractional"] <= 200
+    assert spent["fractional"] <= 90
 
 
 def test_a_moved_team_is_scored_after_each_turn_and_the_best_one_is_returned():
-    _result, stats, _, _ = search(budget=900, engine={"judge": "noise"}, batch=10, choice_rows=10)
+    _result, stats, _, _ = search(budget=500, engine={"judge": "noise"}, batch=10, choice_rows=10)
     scores = [c["score"] for c in events(stats, "committed")]
     assert scores == sorted(set(scores)) and stats["best_score"] == scores[-1]
     validation = [e for e in events(stats, "evaluated") if e["split"] == "validation"]
