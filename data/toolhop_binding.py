@@ -60,7 +60,8 @@ def _best_homes(
 def _fit(schema: Mapping[str, Any], name: str, source: str) -> float:
     """How well a schema's arguments agree with the parameters of a function: 0 to 1 (size of the overlap)."""
     parameters = schema.get("parameters")
-    stated = set(parameters.get("properties") or {}) if isinstance(parameters, Mapping) else set()
+    properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
+    stated = set(properties) if isinstance(properties, Mapping) else set()
     definition = definition_of(source, name)
     if definition is None:
         return 0.0

@@ -101,7 +101,8 @@ def _repair_required(fixed: dict[str, Any], path: str, notes: list[str]) -> None
             fixed.pop("required")
         return
     stated = fixed.get("required")
-    names = [name for name in stated if name in properties] if isinstance(stated, list) else []
+    named = stated if isinstance(stated, list) else []
+    names = [name for name in named if isinstance(name, str) and name in properties]
     flagged = [name for name, part in properties.items() if isinstance(part.get("required"), bool)]
     for name in flagged:
         if properties[name].pop("required") and name not in names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ import dspy
 
 from programs.by_name import callable_by_name
 from programs.errors import ConfigurationError
+from programs.neutral import encodable
 
 MAX_NAME = 64
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]+")
@@ -43,7 +45,8 @@ class ToolList(list):
         for name, tool in zip(self.names, self, strict=True):
             function = tool.format_as_litellm_function_call()["function"]
             description = function.get("description") or ""  # providers refuse null
-            schemas.append({"type": "function", "function": {**function, "name": name, "description": description}})
+            function = _sendable({**function, "name": name, "description": description})
+            schemas.append({"type": "function", "function": function})
         return schemas
 
     @cached_property
@@ -130,6 +133,17 @@ def _simple(type_: Any) -> bool:
         return type_ in _SIMPLE_TYPES
     except TypeError:
         return False
+
+
+def _sendable(value: Any) -> Any:
+    """A schema that every provider takes: no NaN or infinity (as a default, say), no lone surrogates."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {_sendable(key): _sendable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_sendable(item) for item in value]
+    return encodable(value) if isinstance(value, str) else value
 
 
 def _json(value: Any) -> str:

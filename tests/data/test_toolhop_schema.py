@@ -81,6 +81,12 @@ def test_repairs_are_made_at_every_depth_and_reported():
     assert len(notes) >= 6
 
 
+@pytest.mark.parametrize("required", [[["a"]], [{}], [1, None, "a"], "a", {"a": 1}, 5])
+def test_whatever_is_called_required_becomes_a_list_of_names(required):
+    repaired, _ = repair_parameters({"type": "object", "properties": {"a": {"type": "integer"}}, "required": required})
+    assert repaired.get("required", []) in ([], ["a"])
+
+
 @pytest.mark.parametrize("parameters", [None, [], "x", {}, {"type": "object"}, {"properties": []}, {"properties": 1}])
 def test_what_is_no_schema_becomes_one_without_arguments(parameters):
     repaired, _ = repair_parameters(parameters)

@@ -319,6 +319,12 @@ def test_binding_falls_back_step_by_step():
     assert bind_functions([{"name": "a"}], [helper]) == [(0, "a")]
 
 
+@pytest.mark.parametrize("properties", [["a"], [["a"]], 1.5, "a", None])
+def test_properties_of_another_form_bind_all_the_same(properties):
+    schemas = [{"name": "a", "parameters": {"properties": properties}}] * 2
+    assert sorted(bind_functions(schemas, ["def b(): 1", "def a(): 1", "def a(x): 1"])) == [(1, "a"), (2, "a")]
+
+
 def test_construction_is_cheap():
     import timeit
 

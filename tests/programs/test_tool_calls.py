@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import math
 from datetime import date
 
@@ -259,3 +260,14 @@ def test_a_legal_name_stays_as_it_is():
         return x
 
     assert prepare_tools([_private]).names == ["_private"]
+
+
+def test_schemas_hold_nothing_that_a_provider_refuses():
+    def odd(x: float = math.nan, y: str = "\ud800") -> float:
+        """Odd defaults \ud800."""
+        return x
+
+    [schema] = prepare_tools([odd]).schemas
+    assert json.loads(json.dumps(schema, allow_nan=False)) == schema
+    json.dumps(schema, ensure_ascii=False).encode("utf-8")
+    assert schema["function"]["parameters"]["properties"]["x"]["default"] == "nan"
