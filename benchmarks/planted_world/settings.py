@@ -105,6 +105,7 @@ def standard(seeds: Sequence[int], **common: Any) -> list[Setting]:
     settings = crossed(CELLS, METHODS, seeds, **common)
     settings += crossed([("TRAP", "chain3")], ["maspo-local"], seeds, **common)
     settings += crossed([("HANDOFF", "chain4")], ["mapro-no-edges", "mapro-plain"], seeds, **common)
+    settings += crossed([("XOR", "chain3")], ["mapro-no-edges"], seeds, **common)
     settings += crossed([("NOISE", "chain4")], METHODS, seeds, **common)
     for noise in (0.0, 0.15, 0.3, math.inf):
         cells = [("HANDOFF", "chain4"), ("AND", "chain4")]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.planted_world.settings import NOISE
+from benchmarks.planted_world.settings import METHODS, NOISE
 from benchmarks.planted_world.summary import CALLS, Group, Statement, rollouts
 
 HEADS = ("cell", "method", "solved", "to optimum", "true score", "rollouts", "node", "judge", "rewriter", "deployed")
@@ -52,15 +52,39 @@ def terminal(groups: Sequence[Group]) -> Any:
 
 
 def markdown(groups: Sequence[Group], statements: Sequence[Statement]) -> str:
-    """The same as Markdown, with the statements."""
-    rows = ["| " + " | ".join(HEADS) + " |", "|" + "---|" * len(HEADS)]
-    rows += ["| " + " | ".join(line(group)) + " |" for group in sorted_by_cell(groups)]
+    """The results as documents show them: two tables of cells by methods, what was run beside them, the statements."""
+    usual = [g for g in groups if g.setting.entry in METHODS and g.setting.noise == NOISE]
+    beside = [g for g in sorted_by_cell(groups) if g not in usual]
+    n = max((len(g.runs) for g in groups), default=0)
+    parts = [f"Runs that end with the optimum, of {n}, and the median of rollouts until the search had it:", ""]
+    parts += [*_matrix(usual, _outcome), "", "Mean model calls of a run (team, judge and rewriter together):", ""]
+    parts += _matrix(usual, lambda g: f"{sum(g.values[name] for name in CALLS):.0f}")
+    if beside:
+        parts += ["", "| beside the grid | " + " | ".join(HEADS[2:]) + " |", "|---|" + "---|" * len(HEADS[2:])]
+        parts += [f"| {' '.join(line(g)[:2])} | " + " | ".join(line(g)[2:]) + " |" for g in beside]
     said = [f"- {s.text}: {s.measured or 'not run'}{_verdict(s)}" for s in statements]
-    return "\n".join([*rows, "", *said]) + "\n"
+    return "\n".join([*parts, "", *said]) + "\n"
+
+
+def _matrix(groups: Sequence[Group], show: Callable[[Group], str]) -> list[str]:
+    entries = [name for name in METHODS if any(g.setting.entry == name for g in groups)]
+    cells: dict[str, dict[str, str]] = {}
+    for group in sorted_by_cell(groups):
+        cells.setdefault(line(group)[0], {})[group.setting.entry] = show(group)
+    rows = ["| | " + " | ".join(entries) + " |", "|---|" + "---|" * len(entries)]
+    rows += [f"| {cell} | " + " | ".join(found.get(e, "") for e in entries) + " |" for cell, found in cells.items()]
+    return rows
+
+
+def _outcome(group: Group) -> str:
+    values = group.values
+    if values["to_optimum_median"] is None:
+        return f"deploys {values['deployed_changed']}"
+    return f"{values['solved']} · {rollouts(values['to_optimum_median'], group.setting.budget)}"
 
 
 def _verdict(statement: Statement) -> str:
-    return "" if statement.holds is None else " (holds)" if statement.holds else " (MISSED)"
+    return "" if statement.holds is None else " (holds)" if statement.holds else " (**missed**)"
 
 
 def sorted_by_cell(groups: Sequence[Group]) -> list[Group]:
@@ -80,7 +104,7 @@ def plot(groups: Sequence[Group], path: Path) -> None:
 
     cells: dict[str, list[Group]] = {}
     for group in sorted_by_cell(groups):
-        if group.setting.noise == NOISE:
+        if group.setting.noise == NOISE and group.values["to_optimum_median"] is not None:
             cells.setdefault(f"{group.setting.landscape} {group.setting.topology}", []).append(group)
     names = list(dict.fromkeys(g.setting.entry for found in cells.values() for g in found))
     colors = {name: pyplot.get_cmap("tab20")(n % 20) for n, name in enumerate(names)}
