@@ -15,12 +15,14 @@ from typing import Any, ClassVar, Literal
 from optimize import blame, preferences, rewriter, seeds
 from optimize.candidates import Candidate
 from optimize.context import SearchContext
+from optimize.grounded import run_edges
 from optimize.methods.base import Method
 from optimize.methods.presets import check_at_least, check_choice, settle
-from optimize.records import Records, graph_of
+from optimize.records import graph_of
 from optimize.rewards import Rewards, Texts, best_assignment, draw_contexts, reward
 from optimize.rows import Row, mean_score
 from optimize.stops import StopSearch
+from optimize.trials import Trials
 from optimize.work import NOTHING
 from programs.role_graph import RoleGraph
 
@@ -54,7 +56,9 @@ class MAPRO(Method):
     by other training rows, on which the anchor is run: its old ones have nothing more to say. `patience` 10 and
     `epsilon` 0: stop after so many iterations that improved by no more; most of them choose the anchor's own prompts
     again and cost fresh rows at most.
-    `max_iterations` 0: as many as the budget holds. `edge_power` 1: weight of edges, 0 leaves them out.
+    `max_iterations` 0: as many as the budget holds. `edges` judge: or `run`, where the reader is asked again with the
+    candidate's message and its output is judged (K x K x contexts probes per edge); `edge_power` 1: weight of edges, 0
+    leaves them out.
     `least_similarity` 0: of an edit to its parent, in tokens.
 
     Presets: `paper` (listwise, llm critic, latest anchor, at most 10 iterations, edits at temperature 0.2), `peer` (all
@@ -95,6 +99,7 @@ class MAPRO(Method):
     patience: int = 10
     epsilon: float = 0.0
     max_iterations: int = 0
+    edges: str = "judge"
     edge_power: float = 1.0
     least_similarity: float = 0.0
     edit_temperature: float = 0.7
@@ -116,6 +121,7 @@ class MAPRO(Method):
         patience: int | None = None,
         epsilon: float | None = None,
         max_iterations: int | None = None,
+        edges: Literal["judge", "run"] | None = None,
         edge_power: float | None = None,
         least_similarity: float | None = None,
         edit_temperature: float | None = None,
@@ -127,6 +133,7 @@ class MAPRO(Method):
         check_choice("judge", self.judge, ("pointwise", "listwise"))
         check_choice("critic", self.critic, ("deterministic", "contrast", "llm"))
         check_choice("anchor", self.anchor, ("best", "latest"))
+        check_choice("edges", self.edges, ("judge", "run"))
         check_at_least(1, pool=self.pool, contexts=self.contexts, patience=self.patience)
         check_at_least(0, eval_rows=self.eval_rows, max_iterations=self.max_iterations)
 
@@ -160,7 +167,7 @@ class MAPRO(Method):
         """Algorithm 1 of the paper."""
         if not context.roles.names:
             return context.baseline
-        log, trials = context.log, _Trials(context, *self.batch(context))
+        log, trials = context.log, Trials(context, *self.batch(context))
         best = anchor = context.baseline
         seed = trials.score(best)
         if seed is None:
@@ -181,23 +188,19 @@ class MAPRO(Method):
                 if self.fresh_rows and not gains[-1]:
                     trials.see_more(anchor, iteration)
                 pools = self.new_pools(context, graph, anchor, trials.rows(anchor), iteration, waiting)
-            rewards = reward(
-                context,
-                graph,
-                anchor,
-                texts_of(pools),
-                draw_contexts(context, trials.rows(anchor), self.contexts, iteration),
-                demos,
-                listwise=self.judge == "listwise",
-                edges=self.edge_power > 0,
-            )
+            rows, texts = trials.rows(anchor), texts_of(pools)
+            calls = draw_contexts(context, rows, self.contexts, iteration)
+            listwise, judged = self.judge == "listwise", self.edge_power > 0 and self.edges == "judge"
+            rewards = reward(context, graph, anchor, texts, calls, demos, listwise=listwise, edges=judged)
+            if self.edge_power > 0 and self.edges == "run":
+                rewards.edge = run_edges(context, graph, anchor, texts, calls, rows, demos)
             chosen, found = best_assignment(graph, rewards, edge_power=self.edge_power)
             waiting = held_back(pools, rewards, chosen, waiting) if self.waiting else {}
             proposal = anchor
             for role, k in chosen.items():
                 proposal = context.roles.with_text(proposal, role, *pools[role][k].texts)
             log.note("map", iteration=iteration, choice=chosen, log_reward=found.log_reward, exact=found.exact)
-            log.extra["pools"] = texts_of(pools)
+            log.extra["pools"] = texts
             before = best_score
             if proposal.id not in trials.scores:
                 log.proposed(proposal, origin="map", parent=anchor)
@@ -214,7 +217,7 @@ class MAPRO(Method):
         log.stop_reason = stop
         return log.incumbent
 
-    def stops(self, context: SearchContext, trials: _Trials, best: float, gains: Sequence[float]) -> str:
+    def stops(self, context: SearchContext, trials: Trials, best: float, gains: Sequence[float]) -> str:
         """Why the search ends before the next iteration; empty when it goes on."""
         if best >= 1:
             return "perfect"
@@ -310,7 +313,7 @@ class MAPRO(Method):
         demos: preferences.Preferences,
         rewards: Rewards,
         chosen: Mapping[str, int],
-        trials: _Trials,
+        trials: Trials,
         anchor: Candidate,
         proposal: Candidate,
     ) -> None:
@@ -329,47 +332,6 @@ class MAPRO(Method):
         for role in rewards.outputs:
             outputs = rewards.first_outputs(role)
             preferences.deterministic(demos, role, outputs, rewards.node[role], chosen[role], success)
-
-
-class _Trials:
-    """Assignments that were run on the evaluation batch; each is paid for once."""
-
-    def __init__(self, context: SearchContext, train: Sequence[Any], validation: Sequence[Any]) -> None:
-        self.context = context
-        self.train, self.validation = list(train), list(validation)
-        self.records = Records(context)
-        self.scores: dict[str, float | None] = {}
-        self.cost = len({str(row.id) for row in (*train, *validation)})
-
-    def score(self, candidate: Candidate) -> float | None:
-        """The mean on the rows of choice; None when the trial is invalid or does not fit the budget."""
-        rows = self.records.fetch(candidate, [*self.train, *self.validation])
-        if not rows:
-            return None
-        choice = rows[len(self.train) :] or rows
-        score = mean_score(choice) if all(row.usable for row in rows) else None
-        split = "validation" if self.validation else "train"
-        self.context.log.evaluated(candidate, split, score, len(rows))
-        self.scores[candidate.id] = score
-        return score
-
-    def see_more(self, candidate: Candidate, iteration: int) -> None:
-        """Take other training rows, on which an assignment that stays is run. The old ones are kept where the budget
-        does not hold these and another assignment, and where training rows are what assignments are chosen by.
-        """
-        context = self.context
-        rows = seeds.draw(context.train, len(self.train), context.seed, "mapro", "train", iteration)
-        cost = len(self.records.missing(candidate, rows)) + self.cost
-        if self.validation and cost <= context.ledger.remaining and self.records.fetch(candidate, rows):
-            self.train = rows
-
-    def seen(self, candidate: Candidate) -> bool:
-        """Whether an assignment was run on the training rows of now."""
-        return not self.records.missing(candidate, self.train)
-
-    def rows(self, candidate: Candidate) -> list[Row]:
-        """The training rows of an assignment that was run, with traces."""
-        return self.records.fetch(candidate, self.train)
 
 
 def held_back(

@@ -14,6 +14,7 @@ import pytest
 from metrics.errors import ConfigurationError
 from optimize import MAPRO
 from optimize.candidates import Candidate
+from optimize.grounded import run_edges
 from optimize.methods.mapro import Member, held_back
 from optimize.preferences import Preferences, contrast, deterministic
 from optimize.rewards import Rewards, best_assignment, draw_contexts, normalised, probe, reward
@@ -30,10 +31,10 @@ from tests.support.graphs import (
 from tests.support.rules import CountingMetric, questions
 
 
-def search(edges=CHAIN, budget=300, metric=None, train=30, validation=30, engine=None, **options):
+def search(edges=CHAIN, budget=300, metric=None, train=30, validation=30, engine=None, method_edges=None, **options):
     program, made, lm = team_world(edges, **(engine or {}))
     metric = metric or CountingMetric()
-    options.setdefault("final_gate", False)
+    options = {"final_gate": False, "edges": method_edges, **options}
     with dspy.context(lm=lm):
         result = MAPRO(metric=metric, prompt_model=lm, max_rollouts=budget, **options).compile(
             program, trainset=questions(train), valset=questions(validation, 1000)
@@ -326,6 +327,44 @@ def test_without_edges_no_handoff_is_judged():
     assert not any(f == "scores" for f, _ in engine.asked)
     _, _stats, engine, _ = search(edge_power=0.5, budget=120)
     assert any(f == "scores" for f, _ in engine.asked)
+
+
+def test_edges_from_execution_show_what_the_reader_makes_of_a_message():
+    program, _engine, lm = team_world(CHAIN)
+    with dspy.context(lm=lm):
+        context = context_for(program, lm)
+        base = context.baseline.with_instructions(solved(program, "bcd"))
+        rows = context.evaluate(base, context.train[:8])
+        calls = draw_contexts(context, rows, 8, 1)
+        pools = {r: [context.roles.texts(base, r)] for r in "cd"}
+        pools["a"] = [context.roles.texts(base, "a"), (solved(program)["a"],), ("You are the a. Worse.",)]
+        pools["b"] = [context.roles.texts(base, "b"), ("You are the b. Do your part.",)]
+        before = context.ledger.spent
+        found = run_edges(context, program.role_graph(), base, pools, calls, rows, Preferences())
+    assert context.ledger.spent == before, "no rollout is taken"
+    table = found["a", "b"]
+    assert len(table) == 3 and all(len(line) == 2 for line in table)
+    assert table[1][0] == pytest.approx(0.9), "both have their rule: every reader output is fine"
+    assert max(max(line) for line in table) == table[1][0]
+    assert table[1][1] < table[1][0] > table[0][0] and table[0][1] < table[1][1] + 1e-9
+    assert set(found) == {("a", "b"), ("b", "c"), ("c", "d")}
+
+
+def test_a_message_that_nobody_read_says_nothing_about_an_edge():
+    program, _engine, lm = team_world(CHAIN)
+    with dspy.context(lm=lm):
+        context = context_for(program, lm)
+        rows = context.evaluate(context.baseline, context.train[:3], active=frozenset("acd"))
+        calls = draw_contexts(context, rows, 3, 1)
+        pools = {r: [context.roles.texts(context.baseline, r)] for r in "abcd"}
+        found = run_edges(context, program.role_graph(), context.baseline, pools, calls, rows, Preferences())
+    assert set(found) == {("c", "d")}
+
+
+def test_a_search_may_run_its_edges():
+    _, stats, engine, metric = search(edges=CHAIN, budget=200, patience=3, method_edges="run")
+    assert not any(f == "scores" for f, _ in engine.asked) and stats["best_score"] > stats["seed_score"]
+    assert metric.calls == stats["counters"]["rollouts"]
 
 
 # -- examples for the judge ------------------------------------------------------------------------------
