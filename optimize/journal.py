@@ -84,4 +84,5 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def _line(record: dict[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False, sort_keys=True) + "\n"
+    """Fields stay in their order: prompts are made of them, and a resumed search must send the same ones."""
+    return json.dumps(record, ensure_ascii=False) + "\n"

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from metrics.usage import UsageMeter
 from optimize.candidates import Candidate
 from optimize.journal import Journal
+from optimize.jsonable import jsonable
 from optimize.replay import SCOPE, ReplayCache, RolloutScope
 from programs.masking import only_roles
 from programs.seeds import stable_hash
@@ -219,6 +220,21 @@ def test_a_second_process_finds_every_call_in_the_journal(tmp_path):
     assert answers[0][0] == answers[1][0] and len(first.calls) == 1 and second.calls == []
     assert answers[0][1]["lm_calls"] == answers[1][1]["lm_calls"] == 1
     assert answers[0][1]["usd_billed"] == answers[1][1]["usd_billed"], "paid once, booked once"
+
+
+def test_a_reply_from_the_journal_has_its_fields_in_the_same_order(tmp_path):
+    """What a reflection is shown of it must be the same text in a resumed job."""
+    signature = dspy.Signature("question -> thought: str, found: dict[str, int], answer: str")
+    shown = []
+    for _ in range(2):
+        journal = Journal(tmp_path / "calls.jsonl")
+        reply = dspy.Prediction.from_completions(
+            [{"thought": "t", "found": {"z": 1, "a": 2}, "answer": "x"}], signature=signature
+        )
+        got, _ = ReplayCache(journal).fetch("n0", signature, "key", lambda reply=reply: reply)
+        journal.close()
+        shown.append(str(jsonable(got)))
+    assert shown[0] == shown[1] == "{'thought': 't', 'found': {'z': 1, 'a': 2}, 'answer': 'x'}"
 
 
 def test_asynchronous_calls_are_replayed_as_well():

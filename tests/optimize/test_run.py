@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from optimize.journal import Journal
 from optimize.run import main
 from programs.compiled_file import load_program
+from tests.optimize.jobs import folder_contents
 
 ROOT = Path(__file__).parents[2]
 
@@ -174,6 +176,29 @@ def test_ctrl_c_keeps_what_was_paid_for_and_resume_ends_the_same(tmp_path):
     assert command(*words, "--out", tmp_path / "whole").returncode == 0
     cut, whole = ((tmp_path / name / "optimization/rollouts.jsonl").read_text() for name in ("cut", "whole"))
     assert cut == whole and paid >= 15
+
+
+@pytest.mark.parametrize("at", [230, 285, 340, 500])
+def test_a_job_that_stopped_after_any_record_ends_the_same(tmp_path, monkeypatch, at):
+    """The points lie between the runs that a reflection looks at and the reflection, and in the test phase."""
+    words = ["--method", "gepa", "--program", "sequential", "--budget", "60", "--quiet"]
+    append, count = Journal.append, 0
+
+    def append_until(self, record):
+        nonlocal count
+        count += 1
+        append(self, record)
+        if count >= at:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", append_until)
+        assert main([*words, "--out", str(tmp_path / "cut")]) == 130
+    assert main([*words, "--out", str(tmp_path / "cut"), "--resume"]) == 0
+    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    cut, whole = folder_contents(tmp_path / "cut"), folder_contents(tmp_path / "whole")
+    assert cut.keys() == whole.keys()
+    assert [name for name in whole if cut[name] != whole[name]] == []
 
 
 def test_demos_are_not_searched_where_they_would_be_dropped(tmp_path, capsys):
