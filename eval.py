@@ -6,9 +6,13 @@ Exit status: 0 complete; 1 some questions failed or were not run; 2 a mistake in
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # first of all
+    from metrics.interrupt import end_on_interrupt
+
+    end_on_interrupt()
+
 import argparse
 import contextlib
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from data.options import DEFAULT_LIMIT, add_dataset_flags, dataset_notices, only_ids, task_from_args
+from metrics.command import CommandParser, run_command, run_main
+from metrics.errors import ConfigurationError
 from metrics.options import add_run_flags, limits_from_args, progress_from_args, share_or_count
 from programs.lms import add_model_flags, lms_from_args
 from programs.options import add_program_flags, program_from_args, program_options
@@ -30,7 +36,7 @@ OF_CELLS = (
 
 def build_parser() -> argparse.ArgumentParser:
     """All flags of `eval.py`; imports no dspy."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="eval.py",
         description="Run a multi-agent program on a dataset and measure it. Results go to "
         "results/DATASET/PROGRAM/RUN/ (docs/results.md); the last line on stdout is the path of the summary.",
@@ -63,17 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what the flags say; the exit status. User mistakes are one line on stderr."""
-    args = build_parser().parse_args(argv)
-    _set_up_logging(args.verbose)
-    try:
-        return _job(args)(args)
-    except KeyboardInterrupt:
-        return 130
-    except ValueError as error:
-        if not _is_user_error(error):
-            raise
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return getattr(error, "exit_status", 2)
+    return run_command(build_parser(), lambda args: _job(args)(args), argv)
 
 
 def _job(args: argparse.Namespace) -> Any:
@@ -144,7 +140,7 @@ def run(args: argparse.Namespace) -> int:
 
     _check_flags(args)
     if args.export and args.export[0] not in EXPORTS:
-        raise _mistake(f"--export writes {' or '.join(EXPORTS)}, not {args.export[0]!r}")
+        raise ConfigurationError(f"--export writes {' or '.join(EXPORTS)}, not {args.export[0]!r}")
     models = lms_from_args(args)
     program = _program(args, models.role_models)
     job = prepare(args, models, program, task_from_args(args))
@@ -169,7 +165,7 @@ def suite(args: argparse.Namespace) -> int:
     defaults = vars(build_parser().parse_args([]))
     given = [f"--{name.replace('_', '-')}" for name in OF_CELLS if getattr(args, name) != defaults[name]]
     if given:
-        raise _mistake(f"a suite chooses programs, datasets and rows itself: drop {', '.join(given)}")
+        raise ConfigurationError(f"a suite chooses programs, datasets and rows itself: drop {', '.join(given)}")
     chosen = load_suite(args.suite)
     jobs = _suite_jobs(args, chosen)
     settings = {key: job.config["settings"] for key, job in jobs.items()}
@@ -210,7 +206,7 @@ def _suite_jobs(args: argparse.Namespace, chosen: Any) -> dict[str, Job]:
         jobs[cell.key] = prepare(own, own_models, program, tasks[own.dataset, own.scenario])
     used = {role for job in jobs.values() for role in job.models.role_models}
     if unknown := sorted(models.role_models.keys() - used):
-        raise _mistake(f"--role-model: no system of {chosen.name} has a role {', '.join(unknown)}")
+        raise ConfigurationError(f"--role-model: no system of {chosen.name} has a role {', '.join(unknown)}")
     return jobs
 
 
@@ -292,7 +288,7 @@ def smoke_dataset(args: argparse.Namespace) -> int:
     from metrics.jsonio import dumps
 
     if not args.dataset.startswith("toolhop"):
-        raise _mistake(f"--smoke-dataset checks ToolHop files: {args.dataset} is none")
+        raise ConfigurationError(f"--smoke-dataset checks ToolHop files: {args.dataset} is none")
     limit = DEFAULT_LIMIT if args.limit is None else args.limit
     report = structure(args.dataset, data_file=args.data_file, only=only_ids(args), offset=args.offset, limit=limit)
     print(dumps(report, indent=True).decode())
@@ -337,7 +333,7 @@ def _show(args: argparse.Namespace, path: Path, lines: Sequence[str]) -> None:
 
 def _check_flags(args: argparse.Namespace) -> None:
     if args.resume and args.overwrite:
-        raise _mistake("--resume and --overwrite exclude each other")
+        raise ConfigurationError("--resume and --overwrite exclude each other")
     if args.plots:
         from metrics.report.plots import need_matplotlib
 
@@ -357,42 +353,5 @@ def _program(args: argparse.Namespace, role_models: dict[str, Any]) -> Any:
     return load_program(args.load, args.program, **overrides)
 
 
-def _mistake(text: str) -> ValueError:
-    from metrics.errors import ConfigurationError
-
-    return ConfigurationError(text)
-
-
-def _is_user_error(error: ValueError) -> bool:
-    from metrics.errors import ConfigurationError
-    from programs.errors import ConfigurationError as ProgramConfigurationError
-
-    kinds: tuple[type, ...] = (ConfigurationError, ProgramConfigurationError)
-    if "programs.compiled_file" in sys.modules:
-        kinds += (sys.modules["programs.compiled_file"].CompiledFileError,)
-    return isinstance(error, kinds)
-
-
-def _set_up_logging(verbose: bool) -> None:
-    import logging
-
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setLevel(logging.INFO if verbose else logging.WARNING)  # here, since some libraries set their own level
-    logging.basicConfig(handlers=[handler], level=handler.level, format="%(levelname)s %(name)s: %(message)s")
-
-
-def _leave(status: int) -> None:
-    """End the process, also when threads of unanswered questions (and what they started) never return."""
-    import atexit
-    import threading
-
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if any(thread.name == "hopteam-question" for thread in threading.enumerate()):
-        atexit._run_exitfuncs()  # closes the sandbox; the interpreter itself would wait for those threads first
-        os._exit(status)
-    sys.exit(status)
-
-
 if __name__ == "__main__":
-    _leave(main())
+    run_main(main)

@@ -21,7 +21,7 @@ def add_dataset_flags(parser: argparse.ArgumentParser, *, evaluation: bool = Tru
     group = parser.add_argument_group("dataset")
     group.add_argument("--dataset", default=DEFAULT_DATASET, metavar="NAME",
                        help=f"{', '.join(TASKS)}; default: {DEFAULT_DATASET}")  # fmt: skip
-    group.add_argument("--data-file", type=_not_empty, metavar="FILE",
+    group.add_argument("--data-file", metavar="FILE",
                        help="rows in the dataset's original format instead of the hub")  # fmt: skip
     group.add_argument("--split-from-file", action="store_true",
                        help="draw new splits of --data-file in the published proportions; the run is then marked "
@@ -91,12 +91,6 @@ def _shape(args: argparse.Namespace) -> dict[str, Any]:
         "scenario": args.scenario,
         "tool_result_budget": args.tool_result_budget,
     }
-
-
-def _not_empty(text: str) -> str:
-    if not text.strip():
-        raise argparse.ArgumentTypeError("is empty")
-    return text
 
 
 def _whole(text: str) -> int:

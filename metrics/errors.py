@@ -38,7 +38,12 @@ class InfrastructureError(RuntimeError):
 
 
 class ConfigurationError(ValueError):
-    """A user's mistake (a flag, a file, an environment variable): one clear line, exit status 2."""
+    """A user's mistake (a flag, a file, an environment variable): one clear line, exit status 2.
+
+    `user_mistake = True` is the mark that command lines recognise on any exception.
+    """
+
+    user_mistake = True
 
 
 class ReportedError(RuntimeError):

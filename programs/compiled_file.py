@@ -41,6 +41,8 @@ class CompiledFileError(ValueError):
     (field names in the file, field names in the program) where they differ.
     """
 
+    user_mistake = True  # as in `programs.errors`
+
     def __init__(
         self,
         message: str,

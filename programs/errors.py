@@ -6,6 +6,8 @@ from __future__ import annotations
 class ConfigurationError(ValueError):
     """A user's mistake (a flag, a file, an option): one clear line, exit status 2, no traceback."""
 
+    user_mistake = True  # the mark that command lines recognise
+
 
 def is_infrastructure(error: BaseException) -> bool:
     """True for failures that say nothing about the answer: endpoint, key, network, Wikipedia, sandbox.

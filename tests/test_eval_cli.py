@@ -140,8 +140,6 @@ def test_quiet_prints_the_path_only(call):
         (["--dataset", "nonsense"], "unknown dataset"),
         (["--only", "nope"], "--only"),
         (["--only", ","], "--only names no id"),
-        (["--program", ""], "unknown program ''"),
-        (["--load", ""], "no compiled program ''"),
         (["--offset", "500"], "nothing to run"),
         (["--team-size", "3", "--program", "centralized"], "team size"),
         (["--rounds", "2"], "rounds"),
@@ -164,13 +162,64 @@ def test_user_mistakes_are_one_line_and_status_2(call, arguments, says):
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [["--threads", "0"], ["--max-errors", "-1"], ["--max-usd", "x"], ["--limit", "-3"], ["--data-file", ""]],
-)
-def test_bad_numbers_are_usage_errors(arguments):
+    ("arguments", "says"),
+    [
+        (["--threads", "0"], "argument --threads: must be a whole number from 1, got '0'"),
+        (["--max-errors", "-1"], "argument --max-errors"),
+        (["--max-usd", "x"], "argument --max-usd"),
+        (["--limit", "-3"], "argument --limit"),
+        (["--progam", "single"], "unrecognized arguments: --progam single"),
+        *(([flag, value], f"argument {flag}: is empty") for flag, value in [
+            ("--data-file", ""), ("--model", ""), ("--api-base", " "), ("--wiki", ""), ("--load", ""), ("--only", ""),
+            ("--role-model", ""), ("--compare", ""),
+        ]),
+        (["--program", ""], "argument --program/--topology: is empty"),
+    ],
+)  # fmt: skip
+def test_a_flag_that_is_wrong_is_one_line_that_says_where_to_look(capsys, arguments, says):
     with pytest.raises(SystemExit) as caught:
         command.main(arguments)
-    assert caught.value.code == 2
+    out, err = capsys.readouterr()
+    assert caught.value.code == 2 and out == ""
+    assert err == f"error: {says}" + err.removeprefix(f"error: {says}") and err.endswith("(see eval.py --help)\n")
+    assert err.count("\n") == 1
+
+
+def test_output_that_cannot_be_written_is_one_line(place):
+    for options, arguments in ((["-u"], ["--list"]), ([], ["--help"]), ([], ["--limit", "1", "--out", "run"])):
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+        with open("/dev/full", "w") as full:
+            process = subprocess.Popen(
+                [sys.executable, *options, ROOT / "eval.py", *arguments],
+                stdout=full, stderr=subprocess.PIPE, text=True, env=environment,
+            )  # fmt: skip
+            err = process.communicate(timeout=60)[1]
+        assert process.returncode == 1
+        assert err.splitlines()[-1] == "error: cannot write to standard output: No space left on device"
+        assert "Traceback" not in err and "Exception ignored" not in err
+
+
+INTERRUPTER = """
+import os, runpy, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+module, *sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["data.options", "programs.lms", "dspy", "metrics.evaluate"])
+def test_ctrl_c_while_modules_are_imported_is_one_line(place, module):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTER, module, ROOT / "eval.py", "--out", "run", "--quiet"],
+        capture_output=True, text=True, env=environment, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.splitlines()[-1] == "interrupted" and "Traceback" not in done.stderr
 
 
 def test_an_external_file_needs_the_opt_in_before_any_model_call(call, place, monkeypatch):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import sys
+if __name__ == "__main__":  # first of all
+    from metrics.interrupt import end_on_interrupt
 
+    end_on_interrupt()
+
+from metrics.command import run_main
 from metrics.report.command import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from metrics.command import CommandParser, run_command
 from metrics.errors import ConfigurationError
 
 COMPARISON = Path("comparison.html")
@@ -14,7 +14,7 @@ COMPARISON = Path("comparison.html")
 
 def build_parser() -> argparse.ArgumentParser:
     """The flags; imports nothing heavy."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m metrics.report",
         description="Write report.html into run and job folders, from their saved files. Several jobs, or several "
         "runs: a page that compares them, too. The paths are printed on stdout.",
@@ -31,13 +31,13 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write what the flags say; the exit status. User mistakes are one line on stderr."""
-    args = build_parser().parse_args(argv)
-    try:
-        for path in write_all(args.folders, out=args.out, plots=args.plots):
-            print(path)
-    except ConfigurationError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return run_command(build_parser(), run, argv)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the reports and print their paths."""
+    for path in write_all(args.folders, out=args.out, plots=args.plots):
+        print(path)
     return 0
 
 
