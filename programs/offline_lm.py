@@ -11,7 +11,8 @@ What it does
     arguments by type and meaning from the question or earlier results, chains results, and reads error texts. With a
     search and a page tool it searches the entity, reads, follows the bridge and picks a span by the kind of question.
     As a manager it delegates link by link, as an aggregator it draws the value from reports, as a debater it weighs its
-    peers' answers. As a proposer, judge or blamer it uses only what the request shows (programs/offline/optimizer.py).
+    peers' answers. It drives `dspy.ReAct` as it drives our own agents, and gives every plain output type a readable
+    value. As a proposer, judge or blamer it uses only what the request shows (programs/offline/optimizer.py).
 
 The instruction matters
     These directives are recognised in the instruction text, in several phrasings (programs/offline/directives.py).
@@ -62,6 +63,7 @@ from typing import Any, ClassVar
 from dspy.lm15 import Message, Response, TextPart, ToolCallPart, Usage
 
 from programs.offline.optimizer import optimize
+from programs.offline.react import as_own
 from programs.offline.request import read
 from programs.offline.solve import solve
 from programs.offline.traits import read_traits
@@ -80,7 +82,7 @@ class OfflineEngine:
 
     def complete(self, request: Any) -> Response:
         """The reply to one request; never raises on what a request says."""
-        seen = read(request)
+        seen = as_own(read(request))
         move = optimize(seen) or solve(seen, read_traits(seen))
         text = reply_text(seen, move)
         calls = self._calls(move) if seen.native else []

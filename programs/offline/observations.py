@@ -14,7 +14,9 @@ from programs.offline.words import meaning, number_of, tokens
 
 _STEP = re.compile(r"^step (\d+): ([\w.-]+)\(", re.MULTILINE)
 _OURS = re.compile(r"^(?:step \d+: |thought \d+: |note: )", re.MULTILINE)
-_ERROR_START = re.compile(r"an error occurred when (?:calling|parsing arguments for) ", re.IGNORECASE)
+_ERROR_START = re.compile(
+    r"an error occurred when (?:calling|parsing arguments for) |execution error in ", re.IGNORECASE
+)
 _SOFT_ERROR = re.compile(
     r"\b(?:not found|no (?:\w+ ){0,3}(?:found|results?|records?|data|information|match\w*|entry|page)|unknown|"
     r"unable to|"

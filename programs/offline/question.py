@@ -80,6 +80,7 @@ _WRAPPER = re.compile(r",\s+((?:in|with|written|as|rounded|expressed|converted|g
 _PREDICATE = re.compile(r"(?:is|are|was|were) (the .*\x00.*) (an? (?:[a-z]+ ){0,2}[a-z]+)$", re.IGNORECASE)
 _TAG = re.compile(r"^\[(\w+)\]\s*(.*)$", re.MULTILINE)
 _HOLE = re.compile(r"\x00(\d+)\x00")
+_NOUN = re.compile(r"(?<![\w'-])[\d_'-]*([^\W\d_][\w'-]*)\s+\x00(\d+)\x00")  # tried once per word: linear
 COMPARE = re.compile(
     r"\b(older|younger|earlier|later|first|last|longer|longest|shorter|higher|taller|larger|bigger|smaller|"
     r"greater|more|"
@@ -174,7 +175,7 @@ def unfold(text: str) -> Question:
     chunks = _merge_bare(chunks)
     if not chunks:
         chunks = [(text, (), text)]
-    nouns = {names[int(i)].text: word for word, i in re.findall(r"([^\W\d_][\w'-]*)\s+\x00(\d+)\x00", body)}
+    nouns = {names[int(i)].text: word for word, i in _NOUN.findall(body)}
     return Question(
         text,
         tuple(Chunk(w, n, d, nouns.get(n[-1], "") if n else "", whole) for d, (w, n, whole) in enumerate(chunks)),

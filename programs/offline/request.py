@@ -18,7 +18,9 @@ _OBJECTIVE = re.compile(r"^(?:In adhering to this structure, your|Your) objectiv
 _RESPOND = re.compile(r"^Respond with (?:the corresponding output fields|a JSON object)", re.MULTILINE)
 _PROSE_FINAL = re.compile(r"reply with the (\w+) itself")
 _NATIVE_NOTE = re.compile(r"^Call tools for what you need to know", re.MULTILINE)
-_STOCK_TOOL = re.compile(r"(\w+), whose description is <desc>(.*?)</desc>\. It takes arguments (\{.*\})\.?$", re.DOTALL)
+_STOCK_TOOL = re.compile(
+    r"(\w+)(?:, whose description is <desc>(.*?)</desc>)?\. +It takes arguments (\{.*\})\.?$", re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,7 @@ def _tool_of(item: Any) -> Tool | None:
         try:
             item = json.loads(item)
         except ValueError:
-            return _stock_tool(item)
+            return stock_tool(item)
     if isinstance(item, dict) and isinstance(item.get("function"), dict):
         item = item["function"]
     if not isinstance(item, dict) or not isinstance(item.get("name"), str):
@@ -193,7 +195,7 @@ def _tool_of(item: Any) -> Tool | None:
     return Tool(item["name"], str(item.get("description") or ""), parameters if isinstance(parameters, dict) else {})
 
 
-def _stock_tool(text: str) -> Tool | None:
+def stock_tool(text: str) -> Tool | None:
     """DSPy's own rendering: `name, whose description is <desc>...</desc>. It takes arguments {...}`."""
     match = _STOCK_TOOL.search(text.strip())
     if not match:
@@ -206,7 +208,7 @@ def _stock_tool(text: str) -> Tool | None:
         args = {}
     args = args if isinstance(args, dict) else {}
     required = [name for name, schema in args.items() if not (isinstance(schema, dict) and "default" in schema)]
-    return Tool(match[1], match[2].strip(), {"type": "object", "properties": args, "required": required})
+    return Tool(match[1], (match[2] or "").strip(), {"type": "object", "properties": args, "required": required})
 
 
 def sections_of(text: str) -> dict[str, str]:

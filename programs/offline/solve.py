@@ -10,6 +10,7 @@ from programs.offline.names import names_in
 from programs.offline.observations import Observation, notes, render, steps
 from programs.offline.passages import find, kind_of, sentences
 from programs.offline.question import is_comparison, own_question, unfold
+from programs.offline.react import acts_by_name, as_fields
 from programs.offline.request import Seen, Tool
 from programs.offline.team import (
     Asker,
@@ -28,6 +29,10 @@ from programs.offline.writing import Move, in_form, phrase
 
 def solve(seen: Seen, traits: Traits) -> Move:
     """The reply of a team member to a question."""
+    return as_fields(_work(seen, traits)) if acts_by_name(seen) else _solve(seen, traits)
+
+
+def _solve(seen: Seen, traits: Traits) -> Move:
     names = {out.name for out in seen.outputs}
     if "reports" in seen.inputs:
         return aggregate(seen, traits)

@@ -11,7 +11,7 @@ from programs.offline.dates import in_words, iso
 from programs.offline.observations import render
 from programs.offline.request import OutputField, Seen
 from programs.offline.traits import Traits
-from programs.offline.words import chance
+from programs.offline.words import chance, numbers_in
 
 _PERSON = re.compile(r"^[A-ZÀ-ÞÅÄÖŠŽÇ][\w.'’-]*(?: [\w.'’-]+){0,4} [A-ZÀ-ÞÅÄÖŠŽÇ][\w'’-]+$")
 _FRAMES = (
@@ -86,7 +86,8 @@ def reply_text(seen: Seen, move: Move) -> str:
 
 def _values(seen: Seen, move: Move) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    final_field = seen.outputs[-1].name if seen.outputs else ""
+    names = [out.name for out in seen.outputs]
+    final_field = "answer" if "answer" in names else names[-1] if names else ""
     for out in seen.outputs:
         if out.name in move.fields:
             values[out.name] = move.fields[out.name]
@@ -96,12 +97,29 @@ def _values(seen: Seen, move: Move) -> dict[str, Any]:
         elif out.name in ("thought", "reasoning", "rationale", "analysis"):
             values[out.name] = move.thought or "Done."
         elif out.name == final_field and move.final is not None:
-            values[out.name] = move.final
+            values[out.name] = _typed(out, move.final)
         elif out.name == final_field and move.calls:
             values[out.name] = "" if seen.mode != "json" else None
         else:
             values[out.name] = _neutral(out)
     return values
+
+
+def _typed(out: OutputField, text: Any) -> Any:
+    """A final text as the field's type wants it: the value in it where there is one, else the type's neutral value."""
+    kind = out.type.lower()
+    value = bare_value(text) if isinstance(text, str) else text
+    if kind == "bool":
+        return str(value).casefold() in ("yes", "true")
+    if kind in ("int", "float"):
+        found = numbers_in(str(value)) or [_neutral(out)]
+        return int(found[0]) if kind == "int" else float(found[0])
+    if kind.startswith("literal["):
+        options = re.findall(r"'([^']*)'|\"([^\"]*)\"", out.type)
+        return next((a or b for a, b in options if (a or b).casefold() in str(value).casefold()), _neutral(out))
+    if kind.startswith("list"):
+        return [value]
+    return _neutral(out) if kind.startswith("dict") else text
 
 
 def _neutral(out: OutputField) -> Any:
