@@ -127,6 +127,8 @@ class Job:
 
 def prepare(args: argparse.Namespace, models: Any, program: Any, task: Any) -> Job:
     """A job, with what its configuration states. Raises ConfigurationError."""
+    if args.max_usd is not None:
+        models.check_prices(program)
     facts = describe_run(args, program, task, models)
     return Job(args, program, task, models, facts, run_config(args, facts, task, models.decoding))
 
@@ -232,11 +234,12 @@ def describe_run(args: argparse.Namespace, program: Any, task: Any, models: Any)
             "tools are called in text mode; a comparison with published ToolHop numbers needs --tool-calling native"
         )
     roles = {role: lm.label for role, lm in models.role_models.items()}
+    used = models.used_by(program)
     return {
         "program": program_name(program),
-        "model": models.lm.model,
-        "model_label": models.lm.label,
-        "embedded": models.lm.embedded or any(lm.embedded for lm in models.role_models.values()),
+        "model": used[0].model,
+        "model_label": used[0].label,
+        "embedded": any(lm.embedded for lm in used),
         "role_models": roles,
         "compiled": Path(args.load).name if args.load else None,
         "hyperparameters": hyper,

@@ -147,6 +147,22 @@ class Models:
     reflection: TeamLM | None
     decoding: dict[str, float] | None
 
+    def used_by(self, program: Any) -> list[TeamLM]:
+        """The models that calls of a program go to: the default one, unless every role has its own, and those."""
+        own = list(self.role_models.values())
+        every_role = bool(own) and self.role_models.keys() >= set(program.roles())
+        return own if every_role else [self.lm, *own]
+
+    def check_prices(self, program: Any) -> None:
+        """Refuse a money cap that cannot be kept, before anything is spent."""
+        from programs.pricing import has_price
+
+        if unknown := list(dict.fromkeys(lm.model for lm in self.used_by(program) if not has_price(lm))):
+            raise ConfigurationError(
+                f"--max-usd needs a model with a known price, the price list has none for {', '.join(unknown)}: name "
+                "the model as its provider does (openai/gpt-4o-mini, also with --api-base), or drop --max-usd"
+            )
+
 
 def add_model_flags(parser: argparse.ArgumentParser, *, reflection: bool = False) -> None:
     """The flags every command shares; `reflection=True` adds the optimizer model."""

@@ -42,6 +42,29 @@ def price(
     return inputs * rates.input + outputs * rates.output + reasoning * rates.reasoning + cached * rates.cached
 
 
+def has_price(lm: Any) -> bool:
+    """Whether the calls of a `TeamLM` can be priced, said before any is made. The embedded engine costs nothing."""
+    from dspy.clients.capabilities import resolve
+
+    if lm.embedded:
+        return True
+    try:
+        found = resolve(lm)
+    except Exception:  # a provider that only litellm knows, with a list of its own
+        return _litellm_has_price(lm.model)
+    return price({"prompt_tokens": 1, "completion_tokens": 1}, provider=found.provider, model=found.model) is not None
+
+
+def _litellm_has_price(model: str) -> bool:
+    from dspy.clients._litellm import get_litellm
+
+    try:
+        get_litellm(feature="dspy.LM").cost_per_token(model=model, prompt_tokens=1, completion_tokens=1)
+    except Exception:
+        return False
+    return True
+
+
 def _detail(usage: Mapping[str, Any], group: str, name: str) -> Any:
     details = usage.get(group)
     return (details.get(name) or 0) if isinstance(details, Mapping) else 0

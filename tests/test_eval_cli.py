@@ -185,6 +185,27 @@ def test_a_flag_that_is_wrong_is_one_line_that_says_where_to_look(capsys, argume
     assert err.count("\n") == 1
 
 
+def test_a_money_cap_without_a_known_price_is_refused_before_anything_is_spent(call):
+    server = ["--api-base", "http://127.0.0.1:9/v1", "--max-usd", 1, "--limit", 1]
+    status, out, err = call("--model", "openai/my-model", *server)
+    assert status == 2 and out == "" and not Path("results").exists()
+    assert err.count("\n") == 1 and "none for openai/my-model" in err
+    assert "name the model as its provider does" in err
+    status, _, err = call("--role-model", "solver=openai/my-model", "--max-usd", 1)
+    assert status == 2 and "none for openai/my-model" in err
+    priced = ["--role-model", "solver=openai/gpt-4o-mini", "--model", "openai/my-model"]
+    assert call(*priced, *server, "--retries", 0)[0] == 1, "no call goes to the model without a price: it is run"
+    assert call("--max-usd", 1, "--limit", 1, "--quiet")[0] == 0, "the embedded engine costs nothing"
+
+
+def test_the_embedded_engine_is_named_when_some_call_goes_to_it(call):
+    solver = ["--role-model", "solver=openai/gpt-4o-mini@http://127.0.0.1:9/v1"]
+    _, out, err = call(*solver, "--limit", 1, "--retries", 0)
+    assert "embedded" not in out + err and "model openai/gpt-4o-mini" in out
+    _, out, _ = call("--program", "sequential", "--role-model", "planner=openai/m@http://127.0.0.1:9/v1", "--limit", 1)
+    assert "embedded" in out
+
+
 def test_output_that_cannot_be_written_is_one_line(place):
     for options, arguments in ((["-u"], ["--list"]), ([], ["--help"]), ([], ["--limit", "1", "--out", "run"])):
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
