@@ -7,6 +7,11 @@ within a family. Cells whose seeds are not all there are listed, never averaged.
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # first of all
+    from metrics.interrupt import end_on_interrupt
+
+    end_on_interrupt()
+
 import argparse
 import csv
 import io
@@ -15,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from metrics.command import CommandParser, run_command, run_main
 from metrics.errors import ConfigurationError
 from metrics.jsonio import read_json
 from metrics.statistics import (
@@ -203,7 +209,7 @@ def table(summary: Mapping[str, Any]) -> Any:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m optimize.aggregate", description=__doc__.split("\n\n")[0])
+    parser = CommandParser(prog="python -m optimize.aggregate", description=__doc__.split("\n\n")[0])
     parser.add_argument("roots", nargs="+", type=Path, metavar="ROOTS", help="folders with jobs, searched downwards")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the summary as JSON, and as CSV beside it")
     parser.add_argument("--bootstrap", type=int, default=REPLICATES, metavar="N",
@@ -217,23 +223,22 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table, write the files; 1 when there is nothing to show, 2 for a mistake."""
+    return run_command(build_parser(), run, argv)
+
+
+def run(args: argparse.Namespace) -> int:
+    """What the flags say; the exit status."""
     from rich.console import Console
 
-    args = build_parser().parse_args(argv)
     if missing := [str(root) for root in args.roots if not root.exists()]:
-        print(f"error: no such folder: {', '.join(missing)}", file=sys.stderr)
-        return 2
+        raise ConfigurationError(f"no such folder: {', '.join(missing)}")
     jobs, problems = find_jobs(args.roots)
-    try:
-        summary = aggregate(
-            jobs,
-            replicates=args.bootstrap,
-            family=[name for name in args.family.split(",") if name],
-            include_nonconformant=args.include_nonconformant,
-        )
-    except ConfigurationError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    summary = aggregate(
+        jobs,
+        replicates=args.bootstrap,
+        family=[name for name in args.family.split(",") if name],
+        include_nonconformant=args.include_nonconformant,
+    )
     for line in problems:
         print(line, file=sys.stderr)
     if summary["cells"]:
@@ -256,4 +261,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)

@@ -19,6 +19,7 @@ from metrics.pool import run_pool
 from metrics.rollout import Rollout, run_rollout
 from metrics.usage import sum_money
 from optimize.candidates import Candidate, Roles
+from optimize.clip import clip
 from optimize.journal import Journal
 from optimize.jsonable import digest, jsonable
 from optimize.ledger import BudgetLedger
@@ -195,6 +196,7 @@ class Evaluator:
             node_calls=sum(s.executed for _, s in runs),
             replayed_calls=sum(s.replayed for _, s in runs),
             prediction=rollout.prediction,
+            unreadable=_unreadable(rollout),
         )
         usage = [r.row["usage_by_role"] for r, _ in runs]
         new = None if record is not None else {"key": key, "candidate": candidate.id, "phase": self.phase}
@@ -316,6 +318,7 @@ class _Run:
                 "replayed_calls": row.replayed_calls,
                 "price": [scope.executed, scope.replayed],
                 "lost": lost,
+                "unreadable": row.unreadable,
                 "usage": usage,
                 "calls": sorted(scope.keys),
             }
@@ -324,7 +327,7 @@ class _Run:
     @classmethod
     def from_record(cls, record: dict[str, Any], example: Any) -> _Run:
         names = ("id", "score", "feedback", "answer", "fields", "error", "node_calls", "replayed_calls")
-        row = Row(example=example, **{name: record[name] for name in names})
+        row = Row(example=example, unreadable=record.get("unreadable"), **{name: record[name] for name in names})
         executed, replayed = record["price"]
         return cls(row, record["usage"], record["lost"], executed, replayed, None)
 
@@ -355,3 +358,13 @@ def _waves(batch: Sequence[tuple[int, Any]]) -> list[list[tuple[int, Any]]]:
 
 def _texts_of(call: NodeCall) -> list[Any]:
     return [jsonable(call.inputs), jsonable(call.prediction)]
+
+
+def _unreadable(rollout: Rollout) -> str | None:
+    """Which reply could not be read, when the run has no answer because of it."""
+    if isinstance(rollout.error, dspy.utils.exceptions.AdapterParseError):
+        fields = ", ".join(rollout.error.signature.output_fields)
+        return f"{fields} could not be read from the reply {clip(str(rollout.error.lm_response), 120)!r}"
+    if rollout.error is None and not rollout.row.get("predicted_answer") and rollout.row.get("parse_errors"):
+        return "the model's replies did not have the form that the program asks for"
+    return None

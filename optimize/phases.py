@@ -98,6 +98,8 @@ def optimize(
         measured = _preflight(job, context, folder)
         for line in estimate_lines(estimate(job.method, context, n_test, measured)):
             notify(line)
+        if said := measured.get("unreadable"):
+            notify(f"WARNING: the first run gave no answer: {said}; such runs score 0 and teach a method little")
         for by_role in measured["usage"]:
             context.evaluate.usage.append(by_role)
             for part in by_role.values():
@@ -185,6 +187,7 @@ def validate(
     else:
         deployed, reason = False, "tie" if means[1] == means[0] else "regression"
     chosen = incumbent if deployed else baseline
+    unreadable = [row.unreadable for row in before if row.unreadable]
     selection: dict[str, Any] = {
         "baseline": {"candidate": baseline.id, **score_means(before)},
         "incumbent": {"candidate": incumbent.id, **score_means(after)},
@@ -192,6 +195,7 @@ def validate(
         "candidate": chosen.to_json(),
         "reason": reason,
         "rows": _paired_rows(before, after, "incumbent"),
+        "unreadable": {"n": len(unreadable), "example": unreadable[0] if unreadable else None},
         "usage": usage,
     }
     folder.write("selection.json", {**selection, "seal": digest(_rounded(selection))})

@@ -46,6 +46,7 @@ def preflight(job: Job, context: SearchContext) -> dict[str, Any]:
         "prompt_tokens": usage["prompt_tokens"],
         "completion_tokens": usage["completion_tokens"],
         "usd_without_cache": usage["usd_without_cache"],
+        "unreadable": row.unreadable,
         "usage": [usage["by_role"]],
     }
     if job.method.needs_optimizer_model and job.optimizer_lm is not job.lm:

@@ -14,7 +14,8 @@ from optimize.ledger import BudgetLedger
 from optimize.rows import Row
 from optimize.stats import SearchLog
 
-SHOWN = ("proposed", "accepted", "rejected", "refused", "evaluated")  # events that are a line of their own when verbose
+# events that are a line of their own when verbose
+SHOWN = ("proposed", "accepted", "rejected", "refused", "skipped", "evaluated")
 
 
 @dataclass

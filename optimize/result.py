@@ -77,6 +77,7 @@ def build_result(job: Job, folder: JobFolder, seconds: float) -> dict[str, Any]:
         "proposals_accepted": stats["proposals_accepted"],
         "proposals_refused": stats["proposals_refused"],
         "invalid_trials": stats["invalid_trials"],
+        "no_proposal": _why_none(job, stats),
         "stop_reason": stats["stop_reason"],
         "deployed": selection["deployed"],
         "reason": selection["reason"],
@@ -138,6 +139,12 @@ def _changed(job: Job, selection: Mapping[str, Any]) -> list[str]:
 
 def _warnings(job: Job, selection: Mapping[str, Any], test: Mapping[str, Any]) -> list[str]:
     found = []
+    lost_form, n = selection.get("unreadable") or {"n": 0}, len(selection["rows"])
+    if 2 * lost_form["n"] >= n > 0:
+        found.append(
+            f"{lost_form['n']} of {n} baseline runs on validation gave no answer ({lost_form['example']}): make the "
+            "program ask for what the model can give, or take another model; a method learns little from such runs"
+        )
     for where, before, after in (
         ("validation", selection["baseline"], selection[selection["deployed"]]),
         ("test", test["baseline"], test["deployed"]),
@@ -162,14 +169,15 @@ def _pct(value: float | None) -> str:
 def result_lines(result: Mapping[str, Any]) -> list[str]:
     """One screen: what was optimized, what came of it, what it cost. Every number is in `result.json`."""
     validation, test, counters = result["validation"], result["test"], result["counters"]
-    shape = [str(result[name]) for name in ("team_size", "communication") if result[name]]
+    shape = ", ".join(str(result[name]) for name in ("team_size", "communication") if result[name])
+    shape = f" ({shape})" if shape else ""
     before, after, usage = test["baseline"], test["deployed"], result["usage_total"]
     deployed = f"deployed: the {'optimized program' if result['deployed'] == 'incumbent' else 'baseline'}"
     low, high = test["delta_interval_pp"] or (0.0, 0.0)
     delta = "n/a" if test["delta_pp"] is None else f"{test['delta_pp']:+.1f} points [{low:+.1f}, {high:+.1f}]"
     optimizer_calls = counters["rewrite_calls"] + counters["judge_calls"] + counters["probe_calls"]
     lines = [
-        f"{_method_label(result)} on {result['program']} ({', '.join(shape)}) · {result['dataset']} · "
+        f"{_method_label(result)} on {result['program']}{shape} · {result['dataset']} · "
         f"model {result['model']} · optimizer seed {result['seed']}",
         f"validation  {_pct(validation['baseline']['score'])} -> {_pct(validation['incumbent']['score'])}"
         f"   {deployed} ({result['reason']})",
@@ -178,6 +186,7 @@ def result_lines(result: Mapping[str, Any]) -> list[str]:
         *_strict_line(test),
         f"proposals   {result['proposals_tried']} tried, {result['proposals_accepted']} accepted, "
         f"{result['proposals_refused']} refused unread or unchanged"
+        + (f": {result['no_proposal']}" if result["no_proposal"] else "")
         + (f", {result['invalid_trials']} trials invalid" if result["invalid_trials"] else ""),
         f"rollouts    {counters['rollouts']} of {result['budget']} ({result['stop_reason']})"
         + (f", {counters['failed_rollouts']} lost to the infrastructure" if counters["failed_rollouts"] else ""),
@@ -191,6 +200,25 @@ def result_lines(result: Mapping[str, Any]) -> list[str]:
     if result["embedded"]:
         lines.append(EMBEDDED_NOTE)
     return lines + [f"WARNING: {warning}" for warning in result["warnings"]]
+
+
+_NO_PROPOSAL = {
+    "perfect": "the baseline has the full score on validation",
+    "budget": "the budget ended before the first one",
+    "money": "the money ended before the first one",
+    "infrastructure": "rows of the baseline were lost to the infrastructure",
+    "space exhausted": "no demos were found and no instruction could be used",
+}
+
+
+def _why_none(job: Job, stats: Mapping[str, Any]) -> str | None:
+    """Why a search that may change programs tried no proposal; None when it tried one."""
+    if stats["proposals_tried"] or not job.method.changes_programs:
+        return None
+    if skipped := stats.get("steps_skipped"):
+        reason = max(skipped, key=skipped.__getitem__)
+        return f"{sum(skipped.values())} steps made none, since {reason}"
+    return _NO_PROPOSAL.get(stats["stop_reason"], stats["stop_reason"])
 
 
 def _strict_line(test: Mapping[str, Any]) -> list[str]:

@@ -78,6 +78,7 @@ class Row:
     node_calls: int = 0  # predictor calls that were executed
     replayed_calls: int = 0  # predictor calls that the replay cache answered
     prediction: Any = None  # what the program returned; None when answered from a journal
+    unreadable: str | None = None  # which reply could not be read, where that left the run without an answer
 
     @property
     def usable(self) -> bool:

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # first of all
+    from metrics.interrupt import end_on_interrupt
+
+    end_on_interrupt()
+
 import argparse
-import logging
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from metrics.command import run_command, run_main
+from metrics.errors import ConfigurationError
 from optimize.options import build_parser, default_folder, job_from_args
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the flags say; the exit status. User mistakes are one line on stderr."""
-    args = build_parser().parse_args(argv)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO if args.verbose else logging.WARNING,
-        format="%(levelname)s %(name)s: %(message)s",
-    )
-    try:
-        return run(args)
-    except KeyboardInterrupt:
-        print("interrupted; everything paid for is on disk, --resume goes on", file=sys.stderr)
-        return 130
-    except ValueError as error:
-        if not _is_user_error(error):
-            raise
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    interrupted = "interrupted; everything paid for is on disk, --resume goes on"
+    return run_command(build_parser(), run, argv, interrupted=interrupted)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -42,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from optimize.stops import JobInterrupted, ProgramBug
 
     if args.resume and args.overwrite:
-        raise _mistake("--resume and --overwrite exclude each other")
+        raise ConfigurationError("--resume and --overwrite exclude each other")
     if args.plots:
         need_matplotlib()
     job = job_from_args(args)
@@ -109,43 +103,35 @@ def _show(args: argparse.Namespace, folder: Any, result: dict[str, Any] | None, 
         print(path, file=sys.stderr)
     else:
         if not args.quiet:
-            print("\n".join(lines(result)))
-            print(f"program     {folder / 'program.json'}   {_reproduce(args, result)}")
-            print(f"report      {folder / REPORT}")
+            shown = [f"program     {folder / 'program.json'}", *_reproduce(args, folder, result)]
+            print("\n".join([*lines(result), *shown, f"report      {folder / REPORT}"]))
         print(path)
     return 0 if result["test"]["complete"] else 1
 
 
-def _reproduce(args: argparse.Namespace, result: dict[str, Any]) -> str:
-    """The flags of `eval.py` that give the job's test score again; nothing for a user's own rows."""
-    if result["dataset"] == "own":
-        return ""
-    parts = [f" --dataset {result['dataset']}"]
-    for flag in ("data_file", "wiki", "scenario", "tool_result_budget"):
-        if getattr(args, flag) is not None:
-            parts.append(f" --{flag.replace('_', '-')} {getattr(args, flag)}")
-    if args.split_from_file:
-        parts.append(" --split-from-file")
-    if result["seed"]:
-        parts.append(f" --seed {result['seed']}")
+_MEASURING = (  # flags that say what is measured and with which model; the program's own are in its file
+    "data_file", "split_from_file", "wiki", "scenario", "tool_result_budget", "model", "role_model", "api_base",
+    "temperature", "top_p", "max_tokens", "question_timeout", "seed",
+)  # fmt: skip
+
+
+def _reproduce(args: argparse.Namespace, folder: Path, result: dict[str, Any]) -> list[str]:
+    """The command that runs the deployed program on the same test rows; none for a user's own metric."""
+    if result["metric"] not in ("official", "strict"):
+        return []
+    words = ["--load", str(folder / "program.json"), "--dataset", result["dataset"]]
+    parser = build_parser()
+    for name in _MEASURING:
+        value = getattr(args, name)
+        if value == parser.get_default(name):
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        for item in value if isinstance(value, list) else [value]:
+            words += [flag] if item is True else [flag, str(item)]
     if not result["dataset"].endswith("-sample"):
-        parts.append(" --limit 0")
-    return f"(the same test score: eval.py --load IT{''.join(parts)})"
-
-
-def _mistake(text: str) -> ValueError:
-    from metrics.errors import ConfigurationError
-
-    return ConfigurationError(text)
-
-
-def _is_user_error(error: ValueError) -> bool:
-    from metrics.errors import ConfigurationError
-    from programs.compiled_file import CompiledFileError
-    from programs.errors import ConfigurationError as ProgramConfigurationError
-
-    return isinstance(error, ConfigurationError | ProgramConfigurationError | CompiledFileError)
+        words += ["--limit", "0"]
+    return [f"same rows   python eval.py {shlex.join(words)}"]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,9 +16,9 @@ class SearchLog:
     """The record of one search. Methods call `proposed`, `evaluated`, `decided` and `commit`; `note` for anything else.
 
     `history`: one dict per event, each with the rollouts spent so far. `candidates`: every candidate seen, by id.
-    `tried`, `accepted` and
-    `refusals` count proposals. `incumbent`: the last committed candidate. `sink` receives each event (a
-    job writes its log), `on_commit` each new incumbent (a job writes the best program so far).
+    `tried`, `accepted` and `refusals` count proposals, `skips` the steps that made none, by reason. `incumbent`: the
+    last committed candidate. `sink` receives each event (a job writes its log), `on_commit` each new incumbent (a job
+    writes the best program so far).
     """
 
     baseline: Candidate
@@ -31,6 +32,7 @@ class SearchLog:
     accepted: int = 0
     refusals: int = 0
     invalid_trials: int = 0
+    skips: Counter[str] = field(default_factory=Counter)
     stop_reason: str = ""
     extra: dict[str, Any] = field(default_factory=dict)  # what a method shows of itself: pools, phi, posterior
     curve: list[tuple[float, float | None, str]] = field(default_factory=list)
@@ -81,6 +83,11 @@ class SearchLog:
         self.refusals += 1
         self.note("refused", predictor=predictor, reason=reason)
 
+    def skipped(self, reason: str) -> None:
+        """A step that could make no proposal."""
+        self.skips[reason] += 1
+        self.note("skipped", reason=reason)
+
     def commit(self, candidate: Candidate, score: float | None) -> None:
         """`candidate` is the best so far, with this score on the rows by which the method chooses (normally
         validation).
@@ -115,6 +122,7 @@ class SearchLog:
             "proposals_accepted": self.accepted,
             "proposals_refused": self.refusals,
             "invalid_trials": self.invalid_trials,
+            "steps_skipped": dict(sorted(self.skips.items())),
             **self.extra,
         }
 

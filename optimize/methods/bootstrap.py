@@ -41,7 +41,10 @@ class Bootstrap(Method):
         runs = successes(context, most_rows=min(self.max_rows or spare, spare), wanted=self.max_demos)
         predictors = list(baseline.instructions)
         rng = context.rng("demos")
-        for demos in demo_sets(runs, predictors, n_sets=2, size=self.max_demos, rng=rng)[1:]:
+        found = demo_sets(runs, predictors, n_sets=2, size=self.max_demos, rng=rng)[1:]
+        if not found:
+            log.skipped("no run on a training row succeeded, so there is nothing to show")
+        for demos in found:
             candidate = baseline.with_demos(demos)
             log.proposed(candidate, origin="demos", demos=len(runs))
             after = context.trial(candidate, context.validation, "validation")

@@ -26,9 +26,11 @@ from optimize.rows import Row, mean_score
 from optimize.seeds import teleprompter_seed
 from optimize.stops import BugFound, StopSearch
 
+PATIENCE = 10  # steps in a row without a proposal: the search cannot get going
+
 
 class InvalidStep(Exception):
-    """A row of this step was lost to the infrastructure: the engine skips the step."""
+    """This step can make no proposal, or its comparison is incomplete: the engine skips it."""
 
 
 class GEPA(Method):
@@ -99,15 +101,20 @@ class _Adapter:
         self.context = context
         self.rng = rng
         self.proposer = InstructionProposer()
-        self.validation_ids = [row.id for row in context.validation]
+        self.train_ids = frozenset(str(row.id) for row in context.train)
+        self.validation_ids = [str(row.id) for row in context.validation]
         self.parent: Candidate = context.baseline
         self.last: Candidate | None = None  # the proposal that the engine decides on next
+        self.skipped_in_a_row = 0
 
     def should_stop(self, state: Any) -> bool:
         """Nothing left to spend, or nothing left to gain: an incumbent with full validation score cannot be beaten."""
         log = self.context.log
         if log.best_score is not None and log.best_score >= 1:
             log.stop_reason = "perfect"
+            return True
+        if self.skipped_in_a_row >= PATIENCE:
+            log.stop_reason = "no proposal possible"
             return True
         return self.context.ledger.remaining == 0
 
@@ -116,12 +123,11 @@ class _Adapter:
         from gepa import EvaluationBatch
 
         texts = self.context.baseline.with_instructions(candidate)
-        split = "train" if capture_traces else "validation"
-        rows = self.context.trial_rows(texts, batch, split, want_trace=capture_traces)
+        rows = self.context.trial_rows(texts, batch, self._split(batch), want_trace=capture_traces)
         if not rows:
             raise StopSearch("budget")
         if mean_score(rows, len(batch)) is None:
-            if texts.id == self.context.baseline.id and [row.id for row in batch] == self.validation_ids:
+            if texts.id == self.context.baseline.id and [str(row.id) for row in batch] == self.validation_ids:
                 raise StopSearch("infrastructure")  # the engine cannot start without the baseline's scores
             raise InvalidStep(f"{sum(not row.usable for row in rows)} of {len(rows)} rows were lost")
         return EvaluationBatch(
@@ -129,6 +135,11 @@ class _Adapter:
             scores=[row.score or 0.0 for row in rows],
             trajectories=rows if capture_traces else None,
         )
+
+    def _split(self, batch: Sequence[Any]) -> str:
+        """Which rows these are. (The engine asks for traces of validation rows too.)"""
+        ids = [str(row.id) for row in batch]
+        return "train" if self.train_ids.issuperset(ids) and ids != self.validation_ids else "validation"
 
     def make_reflective_dataset(
         self, candidate: Mapping[str, str], eval_batch: Any, components_to_update: list[str]
@@ -138,11 +149,15 @@ class _Adapter:
         dataset: dict[str, list[dict[str, Any]]] = {}
         for name in components_to_update:
             role = self.context.roles.role_of(name)
-            records = [record for row in eval_batch.trajectories if (record := self._record(row, name, role))]
+            rows = [row for row in eval_batch.trajectories if row.id in self.train_ids]  # others are not to be shown
+            records = [record for row in rows if (record := self._record(row, name, role))]
             if records:
                 dataset[name] = records
         if not dataset:
-            raise InvalidStep("none of the rows called the role")
+            self.skipped_in_a_row += 1
+            self.context.log.skipped("no run had a readable reply of the role to reflect on")
+            raise InvalidStep("nothing to reflect on")  # the engine goes on without a word
+        self.skipped_in_a_row = 0
         return dataset
 
     def _record(self, row: Row, predictor: str, role: str) -> dict[str, Any] | None:
@@ -200,6 +215,9 @@ class _Observer:
         if log.best_score is None or score > log.best_score:
             log.commit(self.context.baseline.with_instructions(event["candidate"]), score)
 
+    def on_evaluation_skipped(self, event: Mapping[str, Any]) -> None:
+        self.context.log.skipped(event["reason"].replace("_", " "))
+
     def on_candidate_accepted(self, event: Mapping[str, Any]) -> None:
         self._decide(True, f"minibatch {event['new_score']:g}")
 
@@ -216,6 +234,8 @@ class _Observer:
     def on_error(self, event: Mapping[str, Any]) -> None:
         if not isinstance(event["exception"], InvalidStep):
             raise BugFound(f"the GEPA engine failed: {event['exception']}") from event["exception"]
+        if self.adapter.last is None:
+            self.context.log.skipped(str(event["exception"]))
         self._decide(False, str(event["exception"]))
 
     def _decide(self, accepted: bool, reason: str) -> None:

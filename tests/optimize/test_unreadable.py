@@ -1,0 +1,85 @@
+"""Runs whose replies cannot be read: the job says so at once and at its end, and why nothing was proposed."""
+
+from __future__ import annotations
+
+import json
+
+import dspy
+import pytest
+
+from optimize.phases import run_job
+from optimize.result import result_lines
+from optimize.run import main
+from tests.optimize.jobs import sim_job
+
+
+class WantsAnObject(dspy.Module):
+    """Asks for a number that the simulated model never writes."""
+
+    def __init__(self):
+        super().__init__()
+        self.step = dspy.Predict("question -> answer: int")
+
+    def forward(self, question, **rest):
+        return self.step(question=question)
+
+
+def run(tmp_path, method, program=None, **changes):
+    said = []
+    result = run_job(sim_job(method, program=program, **changes), tmp_path / method, notify=said.append)
+    return said, result, result_lines(result)
+
+
+@pytest.mark.parametrize("method", ["gepa", "bootstrap"])
+def test_a_job_whose_replies_cannot_be_read_says_so_and_ends_early(tmp_path, method):
+    said, result, lines = run(tmp_path, method, WantsAnObject())
+    warned = [line for line in said if line.startswith("WARNING")]
+    assert len(warned) == 1 and "answer could not be read from the reply" in warned[0]
+    assert said.index(warned[0]) < next(i for i, line in enumerate(said) if "rollouts: best so far" in line)
+    assert any("9 of 9 baseline runs on validation gave no answer" in warning for warning in result["warnings"])
+    proposals = next(line for line in lines if line.startswith("proposals"))
+    assert proposals.startswith("proposals   0 tried") and "since no run" in proposals
+    assert result["rollouts"] < result["budget"], "the budget is not spent on steps that cannot propose anything"
+
+
+def test_a_resumed_job_gives_the_same_warning(tmp_path):
+    _, whole, _ = run(tmp_path, "identity", WantsAnObject())
+    for name in ("selection.json", "test.json", "result.json"):
+        (tmp_path / "identity" / name).unlink()
+    again = run_job(sim_job("identity", program=WantsAnObject()), tmp_path / "identity", resume=True)
+    assert again["warnings"] == whole["warnings"] and len(whole["warnings"]) == 1
+
+
+def test_readable_runs_give_no_warning_and_the_control_needs_no_reason(tmp_path):
+    said, result, lines = run(tmp_path, "identity")
+    assert not [line for line in said if line.startswith("WARNING")] and result["warnings"] == []
+    assert next(line for line in lines if line.startswith("proposals")).endswith("unchanged")
+    assert " () " not in lines[0], "a program without team size and format has no empty brackets"
+
+
+def test_the_log_of_gepa_names_the_split_of_every_trial(tmp_path):
+    job = sim_job("gepa")
+    run_job(job, tmp_path / "gepa")
+    log = [json.loads(line) for line in (tmp_path / "gepa/optimization/log.jsonl").read_text().splitlines()]
+    trials = {(entry["split"], entry["rows"]) for entry in log if entry["event"] == "evaluated"}
+    assert ("validation", 9) in trials and ("train", 9) not in trials
+    assert ("train", 3) in trials and ("validation", 3) not in trials
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ([], "same rows   python eval.py --load {} --dataset toolhop-sample"),
+        (["--seed", "1", "--metric", "strict"], "same rows   python eval.py --load {} --dataset toolhop-sample --seed 1"),
+        (["--metric", "tests.optimize.test_unreadable:half"], None),
+    ],
+)
+def test_the_closing_screen_names_a_command_only_where_it_measures_the_same(tmp_path, capsys, words, shown):
+    folder = tmp_path / "job"
+    assert main(["--method", "identity", "--budget", "3", "--program", "single", "--out", str(folder), *words]) == 0
+    found = [line for line in capsys.readouterr().out.splitlines() if "eval.py" in line]
+    assert found == ([] if shown is None else [shown.format(folder / "program.json")])
+
+
+def half(example, prediction):
+    return 0.5
