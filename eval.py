@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from data.options import DEFAULT_LIMIT, add_dataset_flags, dataset_notices, only_ids, task_from_args
+from data.options import DEFAULT_LIMIT, add_dataset_flags, dataset_notices, only_ids, settle_dataset, task_from_args
 from metrics.command import CommandParser, run_command, run_main
 from metrics.errors import ConfigurationError
 from metrics.options import add_run_flags, limits_from_args, progress_from_args, share_or_count
@@ -143,12 +143,12 @@ def run(args: argparse.Namespace) -> int:
     _check_flags(args)
     if args.export and args.export[0] not in EXPORTS:
         raise ConfigurationError(f"--export writes {' or '.join(EXPORTS)}, not {args.export[0]!r}")
+    notices = settle_dataset(args, _header(args))
     models = lms_from_args(args)
     program = _program(args, models.role_models)
     job = prepare(args, models, program, task_from_args(args))
     folder = Path(args.out) if args.out else default_folder(RESULTS, job.config["settings"], resume=args.resume)
-    for notice in dataset_notices(args, job.task):
-        print(notice, file=sys.stderr)
+    _say(args, [*notices, *dataset_notices(args, job.task)])
     summary = job.run(folder, args.max_usd)
     if args.export:
         export_run(folder, args.export[0])
@@ -180,7 +180,7 @@ def suite(args: argparse.Namespace) -> int:
         max_usd=args.max_usd,
         resume=args.resume,
         overwrite=args.overwrite,
-        say=(lambda text: None) if args.quiet else (lambda text: print(text, file=sys.stderr)),
+        say=lambda text: _say(args, [text]),
     )
     table = suite_table(chosen, summaries)
     _show(args, write_suite(root, table), suite_lines(table))
@@ -201,8 +201,7 @@ def _suite_jobs(args: argparse.Namespace, chosen: Any) -> dict[str, Job]:
         own.data_file = suite_data_file(args.data_file, cell.dataset) if args.data_file else None
         if (own.dataset, own.scenario) not in tasks:
             tasks[own.dataset, own.scenario] = task_from_args(own)
-            for notice in dataset_notices(own, tasks[own.dataset, own.scenario]) if own.scenario is None else ():
-                print(notice, file=sys.stderr)
+            _say(args, dataset_notices(own, tasks[own.dataset, own.scenario]) if own.scenario is None else ())
         roles = {role: lm for role, lm in models.role_models.items() if role in _program(own, {}).roles()}
         program, own_models = _program(own, roles), replace(models, role_models=roles)
         jobs[cell.key] = prepare(own, own_models, program, tasks[own.dataset, own.scenario])
@@ -290,6 +289,7 @@ def smoke_dataset(args: argparse.Namespace) -> int:
     from data.toolhop_smoke import smoke_dataset as structure
     from metrics.jsonio import dumps
 
+    settle_dataset(args)
     if not args.dataset.startswith("toolhop"):
         raise ConfigurationError(f"--smoke-dataset checks ToolHop files: {args.dataset} is none")
     limit = DEFAULT_LIMIT if args.limit is None else args.limit
@@ -334,6 +334,11 @@ def _show(args: argparse.Namespace, path: Path, lines: Sequence[str]) -> None:
     print(path)
 
 
+def _say(args: argparse.Namespace, lines: Sequence[str]) -> None:
+    for line in () if args.quiet else lines:
+        print(line, file=sys.stderr)
+
+
 def _check_flags(args: argparse.Namespace) -> None:
     if args.resume and args.overwrite:
         raise ConfigurationError("--resume and --overwrite exclude each other")
@@ -341,6 +346,15 @@ def _check_flags(args: argparse.Namespace) -> None:
         from metrics.report.plots import need_matplotlib
 
         need_matplotlib()
+
+
+def _header(args: argparse.Namespace) -> dict[str, Any] | None:
+    """What the compiled program says of itself."""
+    if args.load is None:
+        return None
+    from programs.compiled_file import describe_program
+
+    return describe_program(args.load)
 
 
 def _program(args: argparse.Namespace, role_models: dict[str, Any]) -> Any:

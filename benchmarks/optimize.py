@@ -91,10 +91,10 @@ class Timed:
 
 def run(method: str, address: str, threads: int, budget: int) -> dict[str, Any]:
     """One search; rollouts per second and where the time went."""
+    from data.own import OwnTask
     from metrics.example import QuestionExample
     from optimize.job import Job
     from optimize.methods import method_class
-    from optimize.own_data import OwnTask
     from optimize.phases import search_context
     from optimize.scoring import TaskScoring
     from optimize.search import run_search

@@ -17,6 +17,7 @@ from metrics.errors import ConfigurationError
 logger = logging.getLogger(__name__)
 
 Row = dict[str, Any]
+EXPECTED = "expected JSON lines (an object per line), a JSON list of objects, or a .parquet file"
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def file_rows(path: str, columns: Sequence[str], *, allow_empty: bool = False) -
             continue
         found = [{name: row[name] for name in columns if name in row} for row in _json_rows(file)]
         if not found and not allow_empty:
-            raise ConfigurationError(f"{file.name} holds no rows")
+            raise ConfigurationError(f"{file.name} holds no rows: {EXPECTED}")
         rows += found
     return rows
 
@@ -100,14 +101,14 @@ def _parquet_rows(file: Path, columns: Sequence[str]) -> Iterable[Row]:
         known = [name for name in columns if name in table.schema_arrow.names]
         return table.read(columns=known).to_pylist()
     except (OSError, pyarrow.ArrowException) as error:
-        raise ConfigurationError(f"{file.name} is no parquet file ({error})") from None
+        raise ConfigurationError(f"{file.name} is no parquet file ({error}): {EXPECTED}") from None
 
 
 def _json_rows(file: Path) -> Iterable[Row]:
     try:
         text = file.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{file.name} is not UTF-8 text ({error})") from None
+        raise ConfigurationError(f"{file.name} is not UTF-8 text ({error}): {EXPECTED}") from None
     except OSError as error:
         raise ConfigurationError(f"--data-file: cannot read {file}: {error.strerror or error}") from None
     if text.lstrip()[:1] == "[":
@@ -119,9 +120,9 @@ def _json_rows(file: Path) -> Iterable[Row]:
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise ConfigurationError(f"{file.name}, line {number}: {error}") from None
+                raise ConfigurationError(f"{file.name}, line {number}: {error}: {EXPECTED}") from None
             if not isinstance(row, dict):
-                raise ConfigurationError(f"{file.name}, line {number}: expected a JSON object")
+                raise ConfigurationError(f"{file.name}, line {number} is no object: {EXPECTED}")
             yield row
 
 
@@ -129,8 +130,8 @@ def _check_list(file: Path, text: str) -> list[Row]:
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{file.name}: {error}") from None
+        raise ConfigurationError(f"{file.name}: {error}: {EXPECTED}") from None
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise ConfigurationError(f"{file.name}, row {number}: expected a JSON object")
+            raise ConfigurationError(f"{file.name}, row {number} is no object: {EXPECTED}")
     return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from data.registry import TASKS, load_splits, load_task, task_entry
@@ -13,16 +14,20 @@ if TYPE_CHECKING:
     from metrics.task import Task
 
 DEFAULT_DATASET = "toolhop-sample"
+OWN = "own"
 DEFAULT_LIMIT = 5  # rows of a dataset that is not packaged, unless told otherwise
 
 
 def add_dataset_flags(parser: argparse.ArgumentParser, *, evaluation: bool = True) -> None:
     """Add `--dataset` and what shapes it; with `evaluation` also which of its rows are run."""
     group = parser.add_argument_group("dataset")
-    group.add_argument("--dataset", default=DEFAULT_DATASET, metavar="NAME",
-                       help=f"{', '.join(TASKS)}; default: {DEFAULT_DATASET}")  # fmt: skip
+    group.add_argument("--dataset", metavar="NAME",
+                       help=f"{', '.join(TASKS)}; default: that of a compiled program, your own questions where "
+                            f"--data-file alone is given, else {DEFAULT_DATASET}")  # fmt: skip
     group.add_argument("--data-file", metavar="FILE",
-                       help="rows in the dataset's original format instead of the hub")  # fmt: skip
+                       help="rows in the dataset's original format instead of the hub; or your own questions: an "
+                            "object per line with question, answer, and optionally id, answer_format, "
+                            "tools")  # fmt: skip
     group.add_argument("--split-from-file", action="store_true",
                        help="draw new splits of --data-file in the published proportions; the run is then marked "
                             "non-conformant")  # fmt: skip
@@ -44,8 +49,22 @@ def add_dataset_flags(parser: argparse.ArgumentParser, *, evaluation: bool = Tru
                             f"{DEFAULT_LIMIT} of anything else")  # fmt: skip
 
 
+def settle_dataset(args: argparse.Namespace, compiled: Mapping[str, Any] | None = None) -> list[str]:
+    """Put in the dataset where the flags leave it open; `compiled` is the header of the program that is loaded.
+
+    Returns lines for the user: one when the program was compiled for another dataset.
+    """
+    made_for = str((compiled or {}).get("task") or "")
+    if args.dataset is None:
+        known = made_for if made_for in TASKS else None
+        args.dataset = known or (OWN if args.data_file else DEFAULT_DATASET)
+    differs = made_for and made_for != args.dataset
+    return [f"note: the program was compiled for {made_for}, this is {args.dataset}"] if differs else []
+
+
 def task_from_args(args: argparse.Namespace) -> Task:
     """The rows that the flags of an evaluation choose. Raises ConfigurationError."""
+    settle_dataset(args)
     only = only_ids(args)
     split = args.split or ("all" if only else "test")
     return load_task(args.dataset, split=split, only=only, offset=args.offset, limit=row_limit(args), **_shape(args))
@@ -53,14 +72,15 @@ def task_from_args(args: argparse.Namespace) -> Task:
 
 def splits_from_args(args: argparse.Namespace) -> dict[str, Task]:
     """The train, validation and test rows of an optimization. Raises ConfigurationError."""
+    settle_dataset(args)
     return load_splits(args.dataset, **_shape(args))
 
 
 def row_limit(args: argparse.Namespace) -> int:
-    """How many rows to run at most (0: all): the flag, else all that were named or are packaged, else 5."""
+    """How many rows to run at most (0: all): the flag, else all that were named or are few, else 5."""
     if args.limit is not None:
         return args.limit
-    return 0 if args.only or task_entry(args.dataset).packaged else DEFAULT_LIMIT
+    return 0 if args.only or task_entry(args.dataset).in_full else DEFAULT_LIMIT
 
 
 def only_ids(args: argparse.Namespace) -> list[str] | None:

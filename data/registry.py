@@ -18,8 +18,8 @@ class TaskEntry:
     """Where a task lives. The module offers `load(name, ...)` and, with `has_splits`, `load_splits(name, ...)`."""
 
     module: str
-    packaged: bool  # rows come with the product: run in full by default, no download, no opt-in
-    has_splits: bool  # published train, validation and test ids
+    in_full: bool  # all rows of the split are run by default: they are few, or the user's own
+    has_splits: bool  # train, validation and test rows without `split_from_file`
     summary: str  # one line for --list
 
 
@@ -31,6 +31,7 @@ TASKS: dict[str, TaskEntry] = {
     "2wikimultihopqa": TaskEntry("data.multihop", False, False, "2WikiMultiHopQA over Wikipedia tools"),
     "musique": TaskEntry("data.multihop", False, False, "MuSiQue over Wikipedia tools, with answer aliases"),
     "bamboogle": TaskEntry("data.multihop", False, False, "Bamboogle: 125 two-hop questions over Wikipedia tools"),
+    "own": TaskEntry("data.own", True, True, "your questions (and tools): --data-file QUESTIONS.jsonl"),
 }
 
 

@@ -7,15 +7,20 @@ that it was optimized from.
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # first of all
+    from metrics.interrupt import end_on_interrupt
+
+    end_on_interrupt()
+
 import argparse
-import logging
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data.options import add_dataset_flags, dataset_notices, task_from_args
+from data.options import add_dataset_flags, dataset_notices, settle_dataset, task_from_args
+from metrics.command import CommandParser, run_command, run_main
 from metrics.errors import ConfigurationError
 from metrics.options import add_run_flags
 from programs.lms import add_model_flags, lms_from_args
@@ -33,7 +38,7 @@ RUNS = Path("runs") / "credit"
 
 def build_parser() -> argparse.ArgumentParser:
     """All flags of `python -m optimize.credit`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m optimize.credit",
         description="Shapley values of the roles of a program, or of a compiled program's prompts. Without further "
         "flags: centralized on ten validation rows of the packaged ToolHop sample, with the embedded rule-based "
@@ -67,18 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what the flags say; the exit status. User mistakes are one line on stderr."""
-    args = build_parser().parse_args(argv)
-    level = logging.INFO if args.verbose else logging.WARNING
-    logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s %(name)s: %(message)s")
-    try:
-        return run(args)
-    except KeyboardInterrupt:
-        return 130
-    except ValueError as error:
-        if not _is_user_error(error):
-            raise
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    return run_command(build_parser(), run, argv)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -89,11 +83,14 @@ def run(args: argparse.Namespace) -> int:
     from optimize.journal import write_json
     from optimize.records import Records
     from optimize.stops import BugFound, EndpointDown
+    from programs.compiled_file import describe_program
 
+    target = args.target or args.program
+    notices = settle_dataset(args, describe_program(target) if _is_compiled(target) else None)
     models = lms_from_args(args)
     program, reference = load_target(args, models.role_models)
     task = task_from_args(args)
-    for notice in () if args.quiet else dataset_notices(args, task):
+    for notice in () if args.quiet else [*notices, *dataset_notices(args, task)]:
         print(notice, file=sys.stderr)
     context = credit_context(args, program, task, models)
     facts = describe(args, program, task, models)
@@ -128,12 +125,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _is_compiled(target: str) -> bool:
+    return target not in PROGRAMS and ":" not in target
+
+
 def load_target(args: argparse.Namespace, role_models: dict[str, Any]) -> tuple[Any, Candidate | None]:
     """The program, and for `--players prompts` the texts that it was optimized from."""
     from optimize.candidates import Candidate
 
     target = args.target or args.program
-    if target in PROGRAMS or ":" in target:
+    if not _is_compiled(target):
         if args.players == "prompts":
             raise ConfigurationError("--players prompts compares a compiled program's prompts: give a compiled file")
         args.program = target
@@ -248,12 +249,5 @@ def report_path(args: argparse.Namespace, facts: dict[str, Any]) -> Path:
     return path
 
 
-def _is_user_error(error: ValueError) -> bool:
-    from programs.compiled_file import CompiledFileError
-    from programs.errors import ConfigurationError as ProgramConfigurationError
-
-    return isinstance(error, ConfigurationError | ProgramConfigurationError | CompiledFileError)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import inspect
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data.options import DEFAULT_DATASET, add_dataset_flags, splits_from_args
+from data.options import add_dataset_flags, settle_dataset, splits_from_args
+from metrics.command import CommandParser
 from metrics.errors import ConfigurationError
 from metrics.options import add_run_flags
 from optimize.conformance import BUDGET, SAMPLES, Cell, check_cell, departures
-from optimize.methods import METHODS, method_class
+from optimize.method_options import given_options, method_from_args
+from optimize.methods import METHODS
 from programs.lms import add_model_flags, lms_from_args
 from programs.options import add_program_flags, program_from_args
 
@@ -25,7 +25,7 @@ RUNS = Path("runs")
 
 def build_parser() -> argparse.ArgumentParser:
     """All flags of `python -m optimize.run`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m optimize.run",
         description="Optimize the prompts of every role of a program, under one protocol (docs/optimization.md). "
         "Without further flags: centralized on the packaged ToolHop sample from plain prompts, with the embedded "
@@ -51,7 +51,6 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument("--dry-run", action="store_true", help="print the estimate and stop")
     add_program_flags(parser, default="centralized")
     add_dataset_flags(parser, evaluation=False)
-    parser.set_defaults(dataset=None)  # the sample, or with a data file alone the user's own questions
     add_model_flags(parser, reflection=True)
     add_run_flags(parser)
     return parser
@@ -62,13 +61,13 @@ def job_from_args(args: argparse.Namespace) -> Job:
     from optimize.job import Job
     from programs.compiled_file import program_name
 
-    method = _method(args)
-    own_data = _dataset(args)
+    method = method_from_args(args, args.budget or BUDGET)
+    settle_dataset(args)
     if args.prompts is None and args.dataset in SAMPLES and ":" not in args.program:
         args.prompts = "plain"
     models = lms_from_args(args)
     program = program_from_args(args, role_models=models.role_models)
-    splits = _splits(args, own_data)
+    splits = _splits(args)
     scoring = _scoring(args, splits)
     hyper = program.hyperparameters() if hasattr(program, "hyperparameters") else {}
     budget = args.budget if args.budget is not None else SAMPLE_BUDGET if args.dataset in SAMPLES else BUDGET
@@ -77,7 +76,7 @@ def job_from_args(args: argparse.Namespace) -> Job:
     optimizer_lm = models.reflection or models.lm
     settings: dict[str, Any] = {
         "method": args.method,
-        "options": _given_options(args),
+        "options": given_options(args),
         "feedback": args.feedback,
         "budget": budget,
         "seed": args.seed,
@@ -136,61 +135,7 @@ def default_folder(args: argparse.Namespace, job: Job) -> Path:
     return RUNS / method / settings["dataset"] / "-".join(shape) / str(settings["seed"])
 
 
-def _method(args: argparse.Namespace) -> Any:
-    cls = method_class(args.method)
-    known = _method_options(cls)
-    given = _given_options(args)
-    if unknown := sorted(set(given) - set(known)):
-        raise ConfigurationError(
-            f"{args.method} has no option {', '.join(unknown)}; it has {', '.join(known) or 'none'}"
-        )
-    try:
-        return cls(
-            max_rollouts=args.budget or BUDGET, seed=args.seed, final_gate=False, feedback=args.feedback, **given
-        )
-    except TypeError as error:
-        raise ConfigurationError(f"{args.method}: {error}") from None
-
-
-def _method_options(cls: type) -> dict[str, Any]:
-    """The method's own keywords, without those that every method has."""
-    from optimize.methods.base import Method
-
-    common = set(inspect.signature(Method).parameters)
-    own = inspect.signature(cls).parameters
-    return {name: p.default for name, p in own.items() if name not in common and p.kind is p.KEYWORD_ONLY}
-
-
-def _given_options(args: argparse.Namespace) -> dict[str, Any]:
-    given: dict[str, Any] = {}
-    for pair in args.option:
-        key, equals, text = pair.partition("=")
-        if not equals or not key.strip():
-            raise ConfigurationError(f"--option takes KEY=VALUE, got {pair!r}")
-        try:
-            given[key.strip()] = json.loads(text)
-        except ValueError:
-            given[key.strip()] = {"True": True, "False": False, "None": None}.get(text, text)
-    return given
-
-
-def _dataset(args: argparse.Namespace) -> bool:
-    """Whether the rows are the user's own questions: a data file without a dataset."""
-    from optimize.own_data import NAME
-
-    if args.dataset is None and args.data_file:
-        args.dataset = NAME
-    args.dataset = args.dataset or DEFAULT_DATASET
-    return args.dataset == NAME
-
-
-def _splits(args: argparse.Namespace, own_data: bool) -> dict[str, Any]:
-    if own_data:
-        from optimize.own_data import load_own_splits
-
-        if not args.data_file:
-            raise ConfigurationError("--dataset own needs the file with your questions: --data-file QUESTIONS.jsonl")
-        return dict(load_own_splits(args.data_file))
+def _splits(args: argparse.Namespace) -> dict[str, Any]:
     splits = splits_from_args(args)
     for name, task in splits.items():
         if refusal := getattr(task, "refusal", None):
@@ -210,7 +155,7 @@ def _scoring(args: argparse.Namespace, splits: dict[str, Any]) -> Any:
         if task.primary != "correct" or not args.dataset.startswith("toolhop"):
             raise ConfigurationError(f"--metric strict is ToolHop's second rule; {args.dataset} has none")
         return TaskScoring(task, "strict_correct")
-    from optimize.own_data import load_object
+    from data.own import load_object
 
     return MetricScoring(load_object(args.metric, "--metric"), task)
 

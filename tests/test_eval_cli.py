@@ -326,6 +326,39 @@ def test_a_compiled_program_is_loaded_and_named(call, place):
     assert json.loads(out)["prompts_hash"] != tuned
 
 
+def test_a_compiled_program_runs_on_the_dataset_that_it_was_made_for(call, place):
+    from programs import build_program, save_program
+
+    save_program(build_program("single"), place / "tuned.json", task="hotpotqa-sample")
+    status, out, err = call("--load", "tuned.json", "--limit", 1, "--json")
+    assert status == 0 and json.loads(out)["dataset"] == "hotpotqa-sample" and "note:" not in err
+    status, out, err = call("--load", "tuned.json", "--limit", 1, "--json", "--dataset", "toolhop-sample")
+    assert status == 0 and json.loads(out)["dataset"] == "toolhop-sample"
+    assert err.count("note: the program was compiled for hotpotqa-sample, this is toolhop-sample") == 1
+    save_program(build_program("single"), place / "mine.json", task="own")
+    assert "--data-file QUESTIONS.jsonl" in call("--load", "mine.json")[2]
+    save_program(build_program("single"), place / "foreign.json", task="elsewhere")
+    status, out, err = call("--load", "foreign.json", "--limit", 1, "--json", "--out", "f")
+    assert json.loads(out)["dataset"] == "toolhop-sample" and "compiled for elsewhere" in err
+
+
+def test_own_questions_with_own_tools_are_evaluated(call, place, monkeypatch):
+    monkeypatch.syspath_prepend(place)
+    (place / "town_tools.py").write_text(
+        'def mayor_of(town: str) -> str:\n    """Name of the mayor of a town."""\n'
+        '    return {"Oskarby": "Ebba Strand"}[town]\n'
+    )
+    row = {"question": "Who is the mayor of Oskarby?", "answer": "Ebba Strand", "tools": "town_tools:mayor_of"}
+    Path("questions.jsonl").write_text("".join(json.dumps(row) + "\n" for _ in range(9)))
+    status, out, err = call("--data-file", "questions.jsonl", "--json")
+    summary = json.loads(out)
+    assert status == 0 and (summary["dataset"], summary["scoring"]) == ("own", "exact-match")
+    assert summary["n"] == 3 and summary["accuracy"] == 1.0 and summary["tool_calls"] >= 3
+    assert "the test split: 3 of 9 rows of questions.jsonl; --split all runs every row" in err
+    status, out, _ = call("--data-file", "questions.jsonl", "--split", "all", "--json")
+    assert json.loads(out)["n"] == 9
+
+
 def test_runs_are_compared_exported_and_listed(call):
     call("--limit", 4, "--out", "a", "--export", "csv")
     call("--limit", 4, "--out", "b", "--program", "direct")

@@ -151,4 +151,4 @@ def test_a_compiled_file_has_the_programs_own_words_only(task_of, tmp_path, data
 
 
 def test_every_dataset_that_reads_files_is_covered():
-    assert set(FILED) == {name for name, entry in TASKS.items() if not entry.packaged}
+    assert set(FILED) == {name for name, entry in TASKS.items() if not entry.in_full}

@@ -185,7 +185,7 @@ def test_ids_default_to_positions_and_may_be_digits_in_text(file, allowed):
         ([make_row(1, tools=None)], "`tools` and `functions`"),
         ([make_row(None)], "the id must be"),
         ({"rows": []}, r"rows\.json, "),
-        (["x"], "expected a JSON object"),
+        (["x"], "row 0 is no object"),
     ],
 )
 def test_bad_files_are_one_line(file, allowed, rows, words):
