@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from data.hub import HubFile
-from data.wiki_task import Item, WikiTask, load_wiki_task, read_rows, text_field
+from data.wiki_task import SCORING, Item, WikiTask, load_wiki_task, read_rows, text_field
 from metrics.errors import ConfigurationError
 from metrics.hotpotqa import score
 from metrics.multihop import score_musique
@@ -26,6 +26,7 @@ class MultihopSet:
     full_size: int
     rule: Callable[[Any, Any], dict[str, float]]
     groups: tuple[str, ...] = ()
+    scoring: str = SCORING
 
 
 SETS = {
@@ -42,6 +43,7 @@ SETS = {
         2417,
         score_musique,
         ("hops",),
+        "hotpot_evaluate_v1, F1 of MuSiQue",
     ),
     "bamboogle": MultihopSet(
         HubFile("RUC-NLPIR/FlashRAG_datasets", "bcafb8dd07d453be3cbeeeb3f78be1841bddf92c", "bamboogle/test.jsonl"),
@@ -76,6 +78,7 @@ def load(
         name,
         items,
         rule=chosen.rule,
+        scoring=chosen.scoring,
         setting="evidence by search only",
         full_size=chosen.full_size,
         groups=chosen.groups,

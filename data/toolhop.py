@@ -57,10 +57,12 @@ class ToolHopTask:
         return score(example.gold, text, last_tool_result)
 
     def summarize(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """What only the lenient rule credits, what earned credit, and means by domain and by hops."""
-        lenient = [row for row in rows if row.get("correct") and not row.get("strict_correct")]
+        """Where the two rules differ, what earned credit, and means by domain and by hops."""
+        official_only = sum(bool(row.get("correct")) > bool(row.get("strict_correct")) for row in rows)
+        strict_only = sum(bool(row.get("correct")) < bool(row.get("strict_correct")) for row in rows)
         return {
-            "official_only_share": round(len(lenient) / len(rows), 6) if rows else None,
+            "official_only_share": round(official_only / len(rows), 6) if rows else None,
+            "strict_only_share": round(strict_only / len(rows), 6) if rows else None,
             "credited_by": {
                 name: sum(row.get("credited_by") == name for row in rows)
                 for name in ("literal", "substring", "tool_result", "none")

@@ -21,7 +21,7 @@ ANSWER_FORM = (
     "phrase that answers. No explanation on that line."
 )
 SHORT_ANSWER = AnswerFormat(text=ANSWER_FORM, extract=extract_answer, vote_key=vote_key)
-SCORING = "mas-promptbench"
+SCORING = "hotpot_evaluate_v1"  # the published script; with aliases, each score a maximum of its own
 SCENARIOS = ("free", "mandatory", "direct")
 _MIN_PAGE_CHARS = 200
 
@@ -86,6 +86,7 @@ def load_wiki_task(
     rows: Callable[[str | None], tuple[list[Item], dict[str, Any]]],
     *,
     rule: Callable[[Any, Any], dict[str, float]],
+    scoring: str = SCORING,
     setting: str,
     full_size: int | None,
     groups: tuple[str, ...],
@@ -132,7 +133,7 @@ def load_wiki_task(
         "scenario": scenario,
         **origin,
         **choice.config,
-        "scoring": SCORING,
+        "scoring": scoring,
         "wiki": describe_source(spec) if tools else None,
         "page_chars": page_chars,
         "answer_form": ANSWER_FORM,
@@ -143,6 +144,7 @@ def load_wiki_task(
         config=config,
         accepted={item.id: item.golds for item in choice.rows},
         rule=rule,
+        scoring=scoring,
         full_size=full_size,
         groups=groups,
     )

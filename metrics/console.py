@@ -24,9 +24,8 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     label = summary.get("score_label")
     if label:
         lines.append(f"this is: {label}")
-    if summary.get("official_only_share"):
-        share = percent(summary["official_only_share"])
-        lines.append(f"warning: {share} of the scored rows only the lenient rule credits, the strict one does not")
+    if disagreement := rules_differ(summary.get("official_only_share"), summary.get("strict_only_share")):
+        lines.append(f"warning: {disagreement}")
     if summary.get("embedded"):
         lines.append(EMBEDDED_NOTE)
     lines += [str(note) for note in summary.get("notes") or ()]
@@ -110,6 +109,19 @@ def _cost(summary: Mapping[str, Any]) -> str:
             duration(summary.get("wall_s") or 0),
         ]
     )
+
+
+def rules_differ(official_only: float | None, strict_only: float | None) -> str:
+    """What the official and the strict rule disagree on, in one sentence; "" when on nothing."""
+    sides = [
+        f"{percent(share)} of the scored rows are right by the {rule} rule only ({why})"
+        for share, rule, why in (
+            (official_only, "official", "the gold stands within the answer or in the last tool result"),
+            (strict_only, "strict", "the gold's value in another spelling"),
+        )
+        if share
+    ]
+    return f"the two rules differ: {', '.join(sides)}" if sides else ""
 
 
 def percent(value: float | None) -> str:

@@ -154,7 +154,7 @@ def _warnings(job: Job, selection: Mapping[str, Any], test: Mapping[str, Any]) -
         if None not in official + strict and official[1] > official[0] and strict[1] < strict[0]:
             found.append(
                 f"on {where} the official score rose ({_pct(official[0])} -> {_pct(official[1])}) while the strict one "
-                f"fell ({_pct(strict[0])} -> {_pct(strict[1])}): the gain is credit of the lenient rule"
+                f"fell ({_pct(strict[0])} -> {_pct(strict[1])}): the gain is in answers that are not the gold itself"
             )
     if not test["complete"]:
         lost = test["n"] - test["n_scored"]

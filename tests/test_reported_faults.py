@@ -114,7 +114,19 @@ def test_rows_that_only_the_lenient_rule_credits_are_warned_of(task_of):
     assert [row["strict_correct"] for row in rows] == [False, False, True, False]
     assert summary["official_only_share"] == 0.5
     lines = summary_lines({"program": "single", "model": "m", **summary})
-    assert any(line.startswith("warning: 50.0% of the scored rows only the lenient rule credits") for line in lines)
+    differ = "warning: the two rules differ: 50.0% of the scored rows are right by the"
+    assert any(line.startswith(f"{differ} official rule only") for line in lines)
+
+
+def test_rows_that_only_the_strict_rule_takes_for_right_are_warned_of_too(task_of):
+    task = task_of(YEAR, golds=["True", "7"])
+    answers = {"0": "true", "1": "7"}
+    summary, rows, _ = run(task, lambda request: say(answers[field_of(request, "question").split()[1][0]]))
+    assert [(row["correct"], row["strict_correct"]) for row in rows] == [(False, True), (True, True)]
+    assert (summary["official_only_share"], summary["strict_only_share"]) == (0, 0.5)
+    lines = summary_lines({"program": "single", "model": "m", **summary})
+    differ = "warning: the two rules differ: 50.0% of the scored rows are right by the"
+    assert any(line.startswith(f"{differ} strict rule only") for line in lines)
 
 
 def test_a_failed_extraction_is_counted_apart_from_a_wrong_answer():
@@ -147,7 +159,7 @@ def test_a_printed_result_says_what_was_measured_and_is_not_called_the_benchmark
     assert status == 0
     for part in ("hotpotqa, 3 questions of split all", f"ids {data['ids_hash'][:12]}",
                  f"data {data['data_sha256'][:12]}", f"setting {data['setting']}",
-                 "wiki source corpus", "scoring mas-promptbench", "seed 5",
+                 "wiki source corpus", "scoring hotpot_evaluate_v1", "seed 5",
                  "3 of the 7405 questions of hotpotqa: not the score of the full set"):  # fmt: skip
         assert part in out, part
     assert "hotpotqa score over" not in out.lower()

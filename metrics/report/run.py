@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from metrics.console import EMBEDDED_NOTE, percent, summary_lines
+from metrics.console import EMBEDDED_NOTE, percent, rules_differ, summary_lines
 from metrics.load import load_config, load_rows, load_summary
 from metrics.report.facts import measured
 from metrics.report.files import mapping, number
@@ -145,7 +145,9 @@ def _headline(summary: Mapping[str, Any], primary: str) -> dict[str, Any]:
         "nothing": number(nothing.get(name)),
         "nothing_answer": nothing.get("answer"),
         "errors_as_wrong": number(summary.get("accuracy_errors_as_wrong")),
-        "official_only": number(summary.get("official_only_share")),
+        "rules_differ": rules_differ(
+            number(summary.get("official_only_share")), number(summary.get("strict_only_share"))
+        ),
     }
 
 

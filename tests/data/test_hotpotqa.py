@@ -46,7 +46,7 @@ def test_rows_of_a_file_in_the_original_format(data_file):
         ("a3", "When was A made?", "1912"),
     ]
     assert task.examples[0].meta == {"type": "comparison", "level": "easy"}
-    assert task.primary == "em" and task.scoring == "mas-promptbench"
+    assert task.primary == "em" and task.scoring == task.config["scoring"] == "hotpot_evaluate_v1"
 
 
 def test_a_json_list_reads_like_json_lines(tmp_path, data_file):

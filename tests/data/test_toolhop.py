@@ -273,7 +273,7 @@ def test_a_summary_tells_lenient_credit_apart(file, allowed):
         {"id": 3, "correct": False, "strict_correct": False, "credited_by": "none"},
     ]
     summary = task.summarize(rows)
-    assert summary["official_only_share"] == pytest.approx(1 / 3, abs=1e-6)
+    assert summary["official_only_share"] == pytest.approx(1 / 3, abs=1e-6) and summary["strict_only_share"] == 0
     assert summary["credited_by"] == {"literal": 1, "substring": 0, "tool_result": 1, "none": 1}
     assert summary["by_domain"]["b"] == {"n": 2, "accuracy": 0.5, "strict_accuracy": 0.0}
     assert summary["by_hops"] == {"1": {"n": 3, "accuracy": 0.666667, "strict_accuracy": 0.333333}}

@@ -28,7 +28,7 @@ function headline(run) {
     `${head.name} of ${plural(head.n_scored, "scored question")}`,
     head.interval && `95% interval ${percent(head.interval[0])} to ${percent(head.interval[1])}`,
     isNumber(head.nothing) && `a do-nothing answer scores ${percent(head.nothing)}`,
-    head.official_only > 0 && `${percent(head.official_only)} of the rows only the lenient rule credits`,
+    head.rules_differ,
     wrong,
   ];
   return el(

@@ -191,7 +191,8 @@ function questions(run) {
         !row.skipped &&
         (row.predicted_answer === null || row.predicted_answer === "") &&
         "no answer",
-      row.strict_correct === false && row.correct === true && "only the lenient rule",
+      row.strict_correct === false && row.correct === true && "right by the official rule only",
+      row.strict_correct === true && row.correct === false && "right by the strict rule only",
     ].filter(Boolean);
   const filters = [
     facet("verdict", "verdict", (row) => [row.verdict]),
