@@ -10,6 +10,7 @@ from data.options import add_dataset_flags, settle_dataset, splits_from_args
 from metrics.command import CommandParser
 from metrics.errors import ConfigurationError
 from metrics.options import add_run_flags
+from metrics.run_folder import safe_name
 from optimize.conformance import BUDGET, SAMPLES, Cell, check_cell, departures
 from optimize.method_options import given_options, method_from_args
 from optimize.methods import METHODS
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 SAMPLE_BUDGET = 120
 RUNS = Path("runs")
+_ROWS = ("dataset", "data_file", "split_from_file", "wiki", "scenario", "tool_result_budget")  # flags that choose rows
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -56,18 +58,22 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def job_from_args(args: argparse.Namespace) -> Job:
-    """Build models, program, rows, rule and method of a job. Raises `ConfigurationError` for anything unusable."""
+def job_from_args(args: argparse.Namespace, loaded: dict[Any, Any] | None = None) -> Job:
+    """Build models, program, rows, rule and method of a job. Raises `ConfigurationError` for anything unusable.
+
+    `loaded` keeps the rows for other jobs of the same dataset.
+    """
     from optimize.job import Job
     from programs.compiled_file import program_name
 
+    args = argparse.Namespace(**vars(args))
     method = method_from_args(args, args.budget or BUDGET)
     settle_dataset(args)
     if args.prompts is None and args.dataset in SAMPLES and ":" not in args.program:
         args.prompts = "plain"
     models = lms_from_args(args)
     program = program_from_args(args, role_models=models.role_models)
-    splits = _splits(args)
+    splits = _splits(args, {} if loaded is None else loaded)
     scoring = _scoring(args, splits)
     hyper = program.hyperparameters() if hasattr(program, "hyperparameters") else {}
     budget = args.budget if args.budget is not None else SAMPLE_BUDGET if args.dataset in SAMPLES else BUDGET
@@ -121,22 +127,33 @@ def job_from_args(args: argparse.Namespace) -> Job:
     )
 
 
-def default_folder(args: argparse.Namespace, job: Job) -> Path:
-    """`--out`, else `runs/METHOD/DATASET/PROGRAM[-SHAPE]/SEED`, one folder per job of the grid."""
+def default_folder(args: argparse.Namespace, root: Path = RUNS) -> Path:
+    """`--out`, else `ROOT/METHOD/DATASET/PROGRAM[-SHAPE]/SEED`, from the flags alone: what is given and not usual is
+    part of the name. `optimize.grid` names the folders of its jobs by this rule as well.
+    """
     if args.out:
         return Path(args.out)
-    settings = job.settings
-    method = settings["method"] if settings["feedback"] == "plain" else f"{settings['method']}+{settings['feedback']}"
-    shape = [settings["program"].replace(":", ".")]
-    if settings["team_size"] not in (None, 4):
-        shape.append(f"r{settings['team_size']}")
-    if settings["communication"] not in (None, "freeform"):
-        shape.append(settings["communication"])
-    return RUNS / method / settings["dataset"] / "-".join(shape) / str(settings["seed"])
+    settled = argparse.Namespace(**vars(args))
+    settle_dataset(settled)
+    shape = [
+        args.program,
+        f"r{args.team_size}" if args.team_size not in (None, 4) else "",
+        f"rounds{args.rounds}" if args.rounds is not None else "",
+        args.communication if args.communication not in (None, "freeform") else "",
+        args.metric if args.metric != "official" else "",
+        args.prompts or "",
+        *sorted(pair.replace("=", "-") for pair in args.option),
+    ]
+    method = safe_name(args.method) + ("" if args.feedback == "plain" else f"+{args.feedback}")
+    program = safe_name("-".join(part for part in shape if part).replace(":", "."))
+    return root / method / safe_name(settled.dataset) / program / str(args.seed)
 
 
-def _splits(args: argparse.Namespace) -> dict[str, Any]:
-    splits = splits_from_args(args)
+def _splits(args: argparse.Namespace, loaded: dict[Any, Any]) -> dict[str, Any]:
+    key = tuple(getattr(args, name) for name in _ROWS)
+    if key not in loaded:
+        loaded[key] = splits_from_args(args)
+    splits = loaded[key]
     for name, task in splits.items():
         if refusal := getattr(task, "refusal", None):
             raise ConfigurationError(f"the {name} rows cannot be run: {refusal}")

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         notify(notice)
     if args.dry_run:
         return dry_run(args, job)
-    folder = default_folder(args, job)
+    folder = default_folder(args)
     try:
         result = run_job(
             job,

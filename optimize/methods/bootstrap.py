@@ -13,6 +13,7 @@ from optimize.candidates import Candidate
 from optimize.context import SearchContext
 from optimize.demos import demo_sets, drops_demos, successes
 from optimize.methods.base import Method
+from optimize.methods.presets import check_at_least
 
 
 class Bootstrap(Method):
@@ -23,6 +24,8 @@ class Bootstrap(Method):
 
     def __init__(self, metric: Any = None, *, max_demos: int = 4, max_rows: int = 0, **common: Any) -> None:
         super().__init__(metric, **common)
+        check_at_least(1, max_demos=max_demos)
+        check_at_least(0, max_rows=max_rows)
         self.max_demos = max_demos
         self.max_rows = max_rows
 

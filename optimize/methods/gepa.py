@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 import dspy
 
-from metrics.errors import ConfigurationError
 from optimize.candidates import Candidate
 from optimize.clip import clip_values
 from optimize.context import SearchContext
@@ -22,6 +21,7 @@ from optimize.feedback import feedback_for
 from optimize.guard import problem_with
 from optimize.jsonable import jsonable
 from optimize.methods.base import Method
+from optimize.methods.presets import check_at_least, check_choice
 from optimize.rows import Row, mean_score
 from optimize.seeds import teleprompter_seed
 from optimize.stops import BugFound, StopSearch
@@ -50,8 +50,8 @@ class GEPA(Method):
         **common: Any,
     ) -> None:
         super().__init__(metric, **common)
-        if component not in ("round_robin", "all"):
-            raise ConfigurationError(f"component must be round_robin or all, not {component!r}")
+        check_choice("component", component, ("round_robin", "all"))
+        check_at_least(1, minibatch=minibatch)
         self.minibatch = minibatch
         self.component = component
         self.use_merge = use_merge

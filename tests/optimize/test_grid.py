@@ -10,6 +10,7 @@ import pytest
 from metrics.errors import ConfigurationError
 from optimize.conformance import Cell, check_cell, departures, grid_cells
 from optimize.grid import main, read_grid, run_grid
+from optimize.options import build_parser, default_folder
 
 
 def test_the_grid_of_the_protocol():
@@ -89,6 +90,51 @@ def test_the_standard_grid_and_mistakes_in_a_file(tmp_path, capsys):
     path = tmp_path / "grid.toml"
     path.write_text('[grid]\nstandard = true\nmethod = "gepa"\n')
     assert len(read_grid(path)) == 26 * 3
-    for text, word in (("[grid]\nseed = [0]\n", "method"), ("[grids]\n", "unknown"), ("x = [", "TOML")):
+    for text, word in (
+        ("[grid]\nseed = [0]\n", "method"), ("[grids]\n", "unknown"), ("x = [", "TOML"),
+        ("grid = 3\n", "the tables [defaults] and [grid]"), ("[grid]\nmethod = []\n", "no job"),
+        ('[grid]\nstandard = true\nprogram = "single"\n', "program cannot be given"),
+        ('[grid]\nmethod = "gepa"\nmodel = ["a/b", "a/c"]\n', "differ in model only"),
+    ):  # fmt: skip
         path.write_text(text)
         assert main([str(path)]) == 2 and word in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('method = ["gepa", "gepo"]', "unknown method 'gepo'"),
+        ('method = "gepa"\nteam_size = 2', "unknown key team_size; is team-size meant?"),
+        ('method = "gepa"\nseed = ["one"]', "argument --seed: invalid int value: 'one'"),
+        ('method = "gepa"\nbudget = 8', "it needs at least"),
+        ('method = "gepa"\noption = ["minibatch=many"]', "--option minibatch takes a whole number, got many"),
+        ('method = "gepa"\nprogram = "nobody"', "nobody"),
+        ('method = "gepa"\nprogram = "single"\nteam-size = 4', "single"),
+    ],
+)
+def test_what_a_run_would_refuse_is_refused_before_anything_starts(tmp_path, capsys, line, said):
+    path = tmp_path / "grid.toml"
+    path.write_text(f'[defaults]\ndataset = "toolhop-sample"\n[grid]\n{line}\n')
+    for flags in ([], ["--dry-run"]):
+        assert main([str(path), *flags]) == 2
+        error = capsys.readouterr().err.strip()
+        assert error.startswith("error: ") and said in error and len(error.splitlines()) == 1
+        assert "gep" in error, "the job is named"
+
+
+@pytest.mark.parametrize(
+    ("words", "folder"),
+    [
+        ([], "gepa/toolhop-sample/centralized/0"),
+        (["--program", "single"], "gepa/toolhop-sample/single/0"),
+        (["--team-size", "2", "--feedback", "blame", "--seed", "3"], "gepa+blame/toolhop-sample/centralized-r2/3"),
+        (["--program", "my_mod:Team", "--data-file", "q.jsonl"], "gepa/own/my_mod.Team/0"),
+        (["--option", "minibatch=2", "--metric", "strict"], "gepa/toolhop-sample/centralized-strict-minibatch-2/0"),
+    ],
+)
+def test_a_run_and_a_grid_name_a_folder_alike(tmp_path, words, folder):
+    assert default_folder(build_parser().parse_args(["--method", "gepa", *words])).as_posix() == f"runs/{folder}"
+    flags = {"method": "gepa", **{words[i][2:]: words[i + 1] for i in range(0, len(words), 2)}}
+    path = tmp_path / "grid.toml"
+    path.write_text("[grid]\n" + "".join(f"{key} = {json.dumps([value])}\n" for key, value in flags.items()))
+    assert [job.folder.as_posix() for job in read_grid(path)] == [f"runs/{folder}"]
