@@ -9,8 +9,9 @@ from typing import Any
 from metrics.errors import ConfigurationError
 from metrics.load import load_config, load_rows, load_summary
 from metrics.progress import money
+from metrics.run_labels import tell_apart
 from metrics.statistics import holm, mcnemar_exact, mean, mean_interval, paired_bootstrap
-from metrics.summary import is_failed, is_scored
+from metrics.summary import is_failed, is_refused, is_scored
 from metrics.usage import sum_money
 
 PER_QUESTION = {"lm_calls": "n_lm_calls", "tool_calls": "n_tool_calls"}
@@ -19,9 +20,10 @@ PER_QUESTION = {"lm_calls": "n_lm_calls", "tool_calls": "n_tool_calls"}
 def compare_runs(folders: Sequence[str | Path], *, seed: int = 0) -> dict[str, Any]:
     """Compare two or more run folders over the same questions; the first is what the others are measured against.
 
-    Returns `dataset`, `primary`, `n` and `runs`, one entry per folder: its `score` over its own scored rows with
-    `interval`, `n_scored`, `n_errors`, `strict_accuracy` where there is one, calls, tokens, seconds and dollars per
-    question, and (but for the first) `versus_first`: over the `n` questions that both scored, the `difference` with
+    Returns `dataset`, `primary`, `n` and `runs`, one entry per folder: its `label` (program, model and what tells it
+    apart from the others), its `score` over its own scored rows with `interval`, `n`, `n_scored`, `n_errors`,
+    `n_refused`, `strict_accuracy` where there is one, calls, tokens, seconds and dollars per question, and (but for
+    the first) `versus_first`: over the `n` questions that both scored, the `difference` with
     its paired bootstrap interval (`low`, `high`), and for right-or-wrong scores the exact McNemar test
     (`only_first`, `only_second`, `p_value`, `p_holm` over all comparisons). Raises ConfigurationError for
     runs over different rows, datasets or scores.
@@ -31,7 +33,8 @@ def compare_runs(folders: Sequence[str | Path], *, seed: int = 0) -> dict[str, A
     runs = [_load(Path(folder)) for folder in folders]
     _check_same(runs)
     first = runs[0]
-    entries = [_entry(run, first, seed) for run in runs]
+    labels = tell_apart([f"{run['program']} {run['model']}" for run in runs], [run["facts"] for run in runs])
+    entries = [{"label": label, **_entry(run, first, seed)} for label, run in zip(labels, runs, strict=True)]
     tested = {i: entry["versus_first"] for i, entry in enumerate(entries) if "p_value" in entry.get("versus_first", {})}
     for i, adjusted in holm({i: test["p_value"] for i, test in tested.items()}).items():
         tested[i]["p_holm"] = adjusted
@@ -41,17 +44,19 @@ def compare_runs(folders: Sequence[str | Path], *, seed: int = 0) -> dict[str, A
 def comparison_lines(comparison: dict[str, Any]) -> list[str]:
     """The comparison as lines of text for a terminal; says of the embedded model what it is."""
     runs = comparison["runs"]
-    head = ["run", "score", "95% interval", "n", "errors", "vs first", "95% interval", "McNemar p",
-            "calls/q", "tools/q", "tokens/q", "s/q", "$/q"]  # fmt: skip
+    strict = any("strict_accuracy" in run for run in runs)
+    head = ["run", "score %", "95% interval", *(["strict %"] if strict else []), "scored", "errors", "points vs first",
+            "95% interval", "McNemar p", "calls/q", "tools/q", "tokens/q", "s/q", "$/q"]  # fmt: skip
     table = [head]
     for number, run in enumerate(runs, start=1):
         versus = run.get("versus_first") or {}
         p_value = versus.get("p_value")
         table.append([
-            f"[{number}] {run['program']} {run['model']}",
+            f"[{number}] {run['label']}",
             _percent(run["score"]),
             _interval(run["interval"]),
-            str(run["n_scored"]),
+            *([_percent(run.get("strict_accuracy"))] if strict else []),
+            f"{run['n_scored']} of {run['n']}",
             str(run["n_errors"]),
             _percent(versus.get("difference"), sign=True) if versus else "",
             _interval((versus["low"], versus["high"]), sign=True) if versus.get("n") else "",
@@ -66,9 +71,18 @@ def comparison_lines(comparison: dict[str, Any]) -> list[str]:
     lines = [f"{comparison['dataset']}: {comparison['n']} questions, score = {comparison['primary']}"]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
     lines += [f"[{number}] {run['folder']}" for number, run in enumerate(runs, start=1)]
+    for number, run in enumerate(runs, start=1):
+        if run["n_refused"]:
+            lines.append(
+                f"warning: {run['n_refused']} rows of [{number}] were refused and count as wrong: no model was asked"
+            )
+        if run["n_errors"]:
+            lines.append(
+                f"warning: {run['n_errors']} rows of [{number}] failed and have no score (a resume does them again)"
+            )
     lines.append(
-        "vs first: over the questions that both runs scored, with a paired bootstrap interval and the exact McNemar "
-        "test; $/q is the price without a cache"
+        "points vs first: over the questions that both runs scored, with a paired bootstrap interval and the exact "
+        "McNemar test; $/q is the price without a cache"
     )
     if any(run["embedded"] for run in runs):
         lines.append("offline is the embedded rule-based engine, not a language model")
@@ -92,6 +106,7 @@ def _load(folder: Path) -> dict[str, Any]:
         "program": summary.get("program") or settings.get("program") or folder.parent.name,
         "model": summary.get("model") or settings.get("model") or "?",
         "embedded": bool(summary.get("embedded", config.get("embedded", False))),
+        "facts": {**settings, **summary},
     }
 
 
@@ -129,8 +144,10 @@ def _entry(run: dict[str, Any], first: dict[str, Any], seed: int) -> dict[str, A
         "embedded": run["embedded"],
         "score": mean(values),
         "interval": mean_interval(values),
+        "n": len(rows),
         "n_scored": len(scored),
         "n_errors": sum(is_failed(row) for row in rows),
+        "n_refused": sum(is_refused(row) for row in rows),
         **{f"{name}_per_question": mean([row.get(key) or 0 for row in rows]) for name, key in PER_QUESTION.items()},
         "tokens_per_question": mean(
             [(row.get("prompt_tokens") or 0) + (row.get("completion_tokens") or 0) for row in rows]
@@ -163,7 +180,7 @@ def _per(total: float | None, n: int) -> float | None:
 
 
 def _percent(value: float | None, *, sign: bool = False) -> str:
-    return "n/a" if value is None else f"{100 * value:{'+' if sign else ''}.1f}%"
+    return "n/a" if value is None else f"{100 * value:{'+' if sign else ''}.1f}"
 
 
 def _interval(edges: Sequence[float] | None, *, sign: bool = False) -> str:

@@ -8,9 +8,11 @@ from typing import Any
 
 from metrics.console import percent
 from metrics.errors import ConfigurationError
+from metrics.load import load_config, load_summary
 from metrics.report.files import JOB, document, is_job, is_run, mapping, number
 from metrics.report.job import job_data, method_name
 from metrics.report.page import Page
+from metrics.run_labels import tell_apart
 
 
 def comparison(folders: Sequence[Path]) -> Page:
@@ -20,6 +22,11 @@ def comparison(folders: Sequence[Path]) -> Page:
         title, kind = f"{len(entries)} optimization jobs", "jobs"
     elif all(is_run(folder) and not is_job(folder) for folder in folders):
         entries = [run_entry(folder) for folder in folders]
+        labels = tell_apart(
+            [entry["label"] for entry in entries],
+            [{**mapping(load_config(folder).get("settings")), **load_summary(folder)} for folder in folders],
+        )
+        entries = [{**entry, "label": label} for entry, label in zip(entries, labels, strict=True)]
         title, kind = f"{len(entries)} evaluation runs", "runs"
     else:
         raise ConfigurationError("jobs are compared with jobs, and runs with runs")

@@ -41,7 +41,7 @@ def test_runs_are_compared_row_by_row(tmp_path):
     assert same["versus_first"]["p_value"] == 1.0
     assert (better["lm_calls_per_question"], better["tool_calls_per_question"]) == (2, 1)
     text = "\n".join(comparison_lines(comparison))
-    assert "+50.0%" in text and "better m/x" in text and "90.0%" in text
+    assert "+50.0 " in text and "points vs first" in text and "better m/x" in text and "20 of 20" in text
     assert compare_runs([tmp_path / name for name in "abc"]) == comparison
 
 
@@ -69,6 +69,47 @@ def test_errors_stay_out_of_the_pairs(tmp_path):
     make(tmp_path / "b", behaviour)
     _, second = compare_runs([tmp_path / "a", tmp_path / "b"])["runs"]
     assert second["n_errors"] == 1 and second["versus_first"]["n"] == 19 and second["versus_first"]["difference"] == 0
+
+
+def test_rows_that_were_refused_or_failed_are_named(tmp_path):
+    def behaviour(question):
+        if question in ("word 0", "word 1"):
+            raise RuntimeError("boom")
+        return right(question)
+
+    refused = WordTask(20)
+    refused.refusal = "no code may run"
+    make(tmp_path / "a", behaviour)
+    make(tmp_path / "b", task=refused)
+    comparison = compare_runs([tmp_path / "a", tmp_path / "b"])
+    assert [(run["n"], run["n_scored"], run["n_errors"], run["n_refused"]) for run in comparison["runs"]] == [
+        (20, 18, 2, 0), (20, 20, 0, 20),
+    ]  # fmt: skip
+    lines = comparison_lines(comparison)
+    assert "warning: 2 rows of [1] failed and have no score (a resume does them again)" in lines
+    assert "warning: 20 rows of [2] were refused and count as wrong: no model was asked" in lines
+    assert any("18 of 20" in line for line in lines)
+
+
+def test_runs_of_one_program_and_model_are_told_apart(tmp_path):
+    def shape(**given):
+        return {"hyperparameters": {"team_size": 4, "communication": "freeform", **given}}
+
+    make(tmp_path / "a", **shape())
+    make(tmp_path / "b", **shape(team_size=2))
+    make(tmp_path / "c", **shape(communication="structured_soft"), compiled="tuned.json")
+    make(tmp_path / "d", program="other", **shape())
+    labels = [run["label"] for run in compare_runs([tmp_path / name for name in "abcd"])["runs"]]
+    assert labels == [
+        "scripted m/x (team size 4, communication freeform, compiled none)",
+        "scripted m/x (team size 2, communication freeform, compiled none)",
+        "scripted m/x (team size 4, communication structured_soft, compiled tuned.json)",
+        "other m/x",
+    ]
+    make(tmp_path / "e", prompts_hash="0123456789abcdef", **shape())
+    make(tmp_path / "f", prompts_hash="fedcba9876543210", **shape())
+    labels = [run["label"] for run in compare_runs([tmp_path / name for name in "ef"])["runs"]]
+    assert labels == ["scripted m/x (prompts 01234567)", "scripted m/x (prompts fedcba98)"]
 
 
 def test_a_killed_run_can_be_compared_and_loaded(tmp_path):
