@@ -1,7 +1,9 @@
 """What a job will take, before it spends anything: rollouts, model calls, tokens, money.
 
-Before the pre-flight the calls per rollout are a guess from the program's shape and the tokens an assumption, and
-both are named so; after it they are extrapolated from one measured row.
+Rollouts are an upper bound: a search may end early. Before the pre-flight the calls per rollout are a guess from the
+program's shape, and the tokens of a call what its instruction and the tools of the training rows take, with some
+room for question, steps and reply; after it both are extrapolated from one measured row. What the replay cache
+answers is in neither, so a search usually takes less.
 """
 
 from __future__ import annotations
@@ -9,11 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from metrics.statistics import mean
 from optimize.context import SearchContext
 from optimize.methods.base import Method
+from programs.adapter import text_adapter
+from programs.tools import prepare_tools
 
 LOOP_CALLS = 4  # typical requests of one tool loop
-PROMPT_TOKENS, REPLY_TOKENS = 2000, 150  # of one call with a handful of tools
+INPUT_TOKENS, REPLY_TOKENS = 300, 150  # of one call: question and steps so far; what the model writes
+CHARS_PER_TOKEN = 4
+ROWS_LOOKED_AT = 50
 OPTIMIZER_TOKENS = 4000  # of one call of the optimizer's model
 
 
@@ -30,7 +37,7 @@ def estimate(
     tokens = (
         (measured["prompt_tokens"] + measured["completion_tokens"])
         if measured
-        else calls * (PROMPT_TOKENS + REPLY_TOKENS)
+        else calls * (prompt_tokens(context) + REPLY_TOKENS)
     )
     usd = measured.get("usd_without_cache") if measured else None
     optimizer_calls = method.expected_calls(context) if method.needs_optimizer_model else 0
@@ -57,8 +64,19 @@ def typical_calls(context: SearchContext) -> int:
         count = graph.counts.get(name, 1) if graph is not None else 1
         for predictor in predictors:
             signature = dict(program.named_predictors())[predictor].signature
-            total += count * (LOOP_CALLS if "tools" in signature.input_fields else 1)
+            loops = "tools" in signature.input_fields or "next_tool_name" in signature.output_fields  # ours, ReAct
+            total += count * (LOOP_CALLS if loops else 1)
     return total * (rounds if graph is None or graph.is_tied(context.roles.names[0]) else 1)
+
+
+def prompt_tokens(context: SearchContext) -> int:
+    """Tokens that one request takes, roughly: a mean instruction, the tools of a mean training row, and the inputs."""
+    systems = [
+        len(text_adapter().plan(predictor.signature).system) for _, predictor in context.program.named_predictors()
+    ]
+    offered = [list(getattr(row, "tools", None) or ()) for row in context.train[:ROWS_LOOKED_AT]]
+    tools = [len(prepare_tools(found).text) for found in offered]
+    return round(((mean(systems) or 0) + (mean(tools) or 0)) / CHARS_PER_TOKEN) + INPUT_TOKENS
 
 
 def estimate_lines(numbers: Mapping[str, Any]) -> list[str]:

@@ -80,6 +80,20 @@ def test_help_starts_fast_and_a_dry_run_writes_nothing(tmp_path):
     assert not (tmp_path / "job").exists()
 
 
+@pytest.mark.parametrize("program", ["single", "sequential", "centralized", "independent"])
+def test_the_estimate_of_a_dry_run_is_of_the_size_of_what_rollouts_take(tmp_path, capsys, program):
+    """Compared with a measured run over the test rows: calls and tokens per rollout, within a factor of two."""
+    assert main(["--method", "identity", "--program", program, "--dry-run", "--json"]) == 0
+    guess = json.loads(capsys.readouterr().out)["estimate"]
+    job = ["--method", "identity", "--program", program, "--budget", "1", "--quiet", "--out", str(tmp_path / "job")]
+    assert main(job) == 0
+    test = json.loads((tmp_path / "job/test.json").read_text())
+    rollouts = guess["rollouts_search"] + guess["rollouts_validation_and_test"]
+    taken = test["usage"]["prompt_tokens"] + test["usage"]["completion_tokens"]
+    assert 0.5 < (guess["model_calls"] / rollouts) / (test["usage"]["lm_calls"] / test["n"]) < 2
+    assert 0.5 < (guess["tokens"] / rollouts) / (taken / test["n"]) < 2.5
+
+
 def test_outside_the_grid_needs_permission(tmp_path, monkeypatch, capsys):
     data = tmp_path / "questions.jsonl"
     data.write_text("".join(json.dumps({"question": f"q{i}", "answer": "a"}) + "\n" for i in range(12)))
