@@ -220,6 +220,7 @@ def make_credit_plan(args: argparse.Namespace, context: SearchContext) -> Plan:
 def describe(args: argparse.Namespace, program: Any, task: Any, models: Any) -> dict[str, Any]:
     """What was measured, for the report; no path and no endpoint."""
     from data.splits import ids_hash
+    from optimize.candidates import Candidate
     from programs.compiled_file import program_name
 
     hyper = program.hyperparameters() if hasattr(program, "hyperparameters") else {}
@@ -227,6 +228,7 @@ def describe(args: argparse.Namespace, program: Any, task: Any, models: Any) -> 
         "program": program_name(program),
         "compiled": Path(args.target).name if args.target and args.target != args.program else None,
         "hyperparameters": hyper,
+        "candidate": Candidate.of(program).id,
         "dataset": args.dataset,
         "split": args.split,
         "ids_hash": ids_hash([example.id for example in task.examples]),
@@ -240,9 +242,14 @@ def describe(args: argparse.Namespace, program: Any, task: Any, models: Any) -> 
 
 
 def report_path(args: argparse.Namespace, facts: dict[str, Any]) -> Path:
-    """`--out`/credit.json, else runs/credit/DATASET/PROGRAM/SEED/credit.json. A report is replaced only on request."""
+    """`--out`/credit.json, else runs/credit/DATASET/PROGRAM/SEED-HASH/credit.json, the hash of everything that decides
+    the values: analyses of other players, prompts, rows or models never meet. A report is replaced only on request.
+    """
+    from optimize.jsonable import digest
+
+    which = digest(facts, args.mask_mode, args.credit, args.max_coalitions, size=4)
     name = facts["program"].replace(":", ".")
-    folder = Path(args.out) if args.out else RUNS / args.dataset / name / str(args.seed)
+    folder = Path(args.out) if args.out else RUNS / args.dataset / name / f"{args.seed}-{which}"
     path = folder / "credit.json"
     if path.exists() and not args.overwrite:
         raise ConfigurationError(f"{path} exists: --overwrite replaces it, --out FOLDER writes elsewhere")

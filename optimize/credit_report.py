@@ -85,6 +85,14 @@ def report_lines(report: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"{role:<22}{cells[0]:>8}{cells[1]:>8}{cells[2]:>8}{cells[3]:>10}  {'yes' if r['veto'] else ''}".rstrip()
         )
+    prompts = report["mode"] == "prompts"
+    lines += [
+        "phi       how much of the score is the role's doing (Shapley value): all add up to the score"
+        + (", less that of the first prompts" if prompts else ""),
+        "s.e.      standard error of phi over the rows;  share: phi over the score",
+        "adjusted  phi over what the role's place in the team alone is owed; n/a: owed nothing, or not defined",
+        f"veto      every coalition without the role's {'new prompt' if prompts else 'work'} scored 0",
+    ]
     calls = report["model_calls"]
     saved = (
         ""

@@ -91,6 +91,21 @@ def test_a_program_is_measured_and_saved(tmp_path, capsys):
     assert run(tmp_path, capsys, "sequential", "--team-size", "2", "--overwrite")[0] == 0
 
 
+def test_different_analyses_have_different_folders_and_the_table_explains_itself(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    target = "toolhop-sample/centralized-mipro"
+    small = ["--limit", "1", "--max-coalitions", "2"]
+    paths = set()
+    for words in ([target], [target, "--players", "prompts"], ["centralized"], ["centralized", "--split", "test"]):
+        assert credit.main([*words, *small]) == 0
+        out = capsys.readouterr().out.splitlines()
+        for column in ("phi ", "s.e. ", "adjusted ", "veto "):
+            assert sum(line.startswith(column) for line in out) == 1, "each column is explained"
+        paths.add(out[-1])
+    assert len(paths) == 4 and all((tmp_path / path).exists() for path in paths)
+    assert credit.main(["centralized", *small]) == 2 and "--overwrite" in capsys.readouterr().err
+
+
 def test_agents_of_one_prompt_share_its_credit(tmp_path, capsys):
     status, _out, _err = run(tmp_path, capsys, "independent", "--team-size", "2")
     report = json.loads((tmp_path / "out" / "credit.json").read_text())
