@@ -135,7 +135,7 @@ def prepare(args: argparse.Namespace, models: Any, program: Any, task: Any) -> J
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate one program on one dataset."""
-    from metrics.console import summary_lines
+    from metrics.console import counts_line, summary_lines
     from metrics.load import EXPORTS, export_run
     from metrics.run_config import default_folder
     from metrics.run_folder import REPORT
@@ -154,7 +154,10 @@ def run(args: argparse.Namespace) -> int:
         export_run(folder, args.export[0])
     report = [f"report: {folder / REPORT}"] if (folder / REPORT).exists() else []
     _show(args, folder / "summary.json", [*summary_lines(summary), *report])
-    return exit_status(summary, args.tolerate_errors)
+    status = exit_status(summary, args.tolerate_errors)
+    if status and args.quiet:
+        print(counts_line(summary), file=sys.stderr)
+    return status
 
 
 def suite(args: argparse.Namespace) -> int:

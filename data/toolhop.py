@@ -18,6 +18,7 @@ from data.toolhop_tools import DEFAULT_RESULT_CHARS, build_tools
 from metrics.errors import ConfigurationError
 from metrics.example import QuestionExample
 from metrics.task import AnswerFormat
+from metrics.text import plural
 from metrics.toolhop import SCORING, extract_answer, has_answer_form, score, vote_key
 
 BUDGET_VARIABLE = "TOOLHOP_TOOL_RESULT_CHAR_BUDGET"
@@ -88,7 +89,7 @@ class ToolHopTask:
     def _label(self, n: int) -> str:
         """What the numbers may be called: a part of the benchmark is called a part."""
         if self.name != "toolhop":
-            return f"{self.name}: {n} packaged questions of our own, not a published benchmark"
+            return f"{self.name}: {plural(n, 'packaged question')} of our own, not a published benchmark"
         if self.config["split"] == "test" and self.config["split_conformant"] and n == self.config["n_split"]:
             return f"ToolHop, the {n} published eval ids, {self.config['setting']}"
         if n == FULL_SIZE:
@@ -150,7 +151,9 @@ def load(
     examples = [_example(row, form, scenario, budget, refusal) for row in choice.rows]
     repaired = sum(bool(example.meta.get("schema_repaired")) for example in examples)
     if repaired:
-        notices.append(f"tool schemas of {repaired} rows were repaired (type names that JSON Schema does not have)")
+        notices.append(
+            f"tool schemas of {plural(repaired, 'row')} were repaired (type names that JSON Schema does not have)"
+        )
     config = {
         "dataset": name,
         "setting": scenario,

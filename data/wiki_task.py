@@ -14,6 +14,7 @@ from metrics.errors import ConfigurationError
 from metrics.example import QuestionExample
 from metrics.hotpotqa import extract_answer, vote_key
 from metrics.task import AnswerFormat
+from metrics.text import plural
 
 ANSWER_FORM = (
     "After your reasoning, end with exactly one line `Answer: <short-form>`: yes or no for a yes/no question, "
@@ -75,7 +76,7 @@ class WikiTask:
     def _label(self, n: int) -> str:
         """The name of a published benchmark is kept for its full set: a part of it is called a part."""
         if self.full_size is None:
-            return f"{self.name}: {n} packaged questions of our own, not a published benchmark"
+            return f"{self.name}: {plural(n, 'packaged question')} of our own, not a published benchmark"
         if n == self.full_size:
             return f"{self.name} score over the full set of {n} questions"
         return f"{n} of the {self.full_size} questions of {self.name}: not the score of the full set"

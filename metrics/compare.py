@@ -11,7 +11,8 @@ from metrics.load import load_config, load_rows, load_summary
 from metrics.progress import money
 from metrics.run_labels import tell_apart
 from metrics.statistics import holm, mcnemar_exact, mean, mean_interval, paired_bootstrap
-from metrics.summary import is_failed, is_refused, is_scored
+from metrics.summary import is_failed, is_refused, is_scored, is_sound
+from metrics.text import plural
 from metrics.usage import sum_money
 
 PER_QUESTION = {"lm_calls": "n_lm_calls", "tool_calls": "n_tool_calls"}
@@ -68,17 +69,16 @@ def comparison_lines(comparison: dict[str, Any]) -> list[str]:
             money(run["usd_without_cache_per_question"]),
         ])  # fmt: skip
     widths = [max(len(row[column]) for row in table) for column in range(len(head))]
-    lines = [f"{comparison['dataset']}: {comparison['n']} questions, score = {comparison['primary']}"]
+    lines = [f"{comparison['dataset']}: {plural(comparison['n'], 'question')}, score = {comparison['primary']}"]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
     lines += [f"[{number}] {run['folder']}" for number, run in enumerate(runs, start=1)]
     for number, run in enumerate(runs, start=1):
         if run["n_refused"]:
-            lines.append(
-                f"warning: {run['n_refused']} rows of [{number}] were refused and count as wrong: no model was asked"
-            )
+            refused = plural(run["n_refused"], "row")
+            lines.append(f"warning: {refused} of [{number}] refused, counted as wrong: no model was asked")
         if run["n_errors"]:
             lines.append(
-                f"warning: {run['n_errors']} rows of [{number}] failed and have no score (a resume does them again)"
+                f"warning: {plural(run['n_errors'], 'row')} of [{number}] failed, not scored (a resume does them again)"
             )
     lines.append(
         "points vs first: over the questions that both runs scored, with a paired bootstrap interval and the exact "
@@ -93,6 +93,8 @@ def _load(folder: Path) -> dict[str, Any]:
     rows = {str(row["id"]): row for row in load_rows(folder)}
     if not rows:
         raise ConfigurationError(f"{folder} has no rows to compare")
+    if odd := [key for key, row in rows.items() if not is_sound(row)]:
+        raise ConfigurationError(f"{folder}: row {odd[0]} is not as it was written (values of other types)")
     summary, config = load_summary(folder), load_config(folder)
     settings = config.get("settings", {})
     primary = config.get("primary") or summary.get("primary")

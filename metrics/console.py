@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import shorten
 from typing import Any
 
 from metrics.progress import duration, money
+from metrics.text import plural
 
 EMBEDDED_NOTE = "the model is the embedded rule-based engine, not a language model: its scores say nothing about one"
 _OTHER_COUNTS = (
@@ -20,9 +22,9 @@ _OTHER_COUNTS = (
 
 def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     """Lines for a terminal; every number of them is a key of summary.json (docs/results.md)."""
-    lines = [_measured(summary), _program(summary), _score(summary), _counts(summary), _cost(summary)]
+    lines = [_measured(summary), _program(summary), _score(summary), counts_line(summary), _cost(summary)]
     label = summary.get("score_label")
-    if label:
+    if label and summary["n_scored"]:
         lines.append(f"this is: {label}")
     if disagreement := rules_differ(summary.get("official_only_share"), summary.get("strict_only_share")):
         lines.append(f"warning: {disagreement}")
@@ -32,7 +34,8 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     if not summary.get("complete"):
         why = summary.get("stopped_by") or "incomplete"
         lines.append(
-            f"NOT COMPLETE ({why}): {summary['n_missing']} of {summary['n']} questions were not run; --resume goes on"
+            f"NOT COMPLETE ({why}): {summary['n_missing']} of {plural(summary['n'], 'question')} not run; "
+            "--resume goes on"
         )
     return [line for line in lines if line]
 
@@ -41,7 +44,7 @@ def _measured(summary: Mapping[str, Any]) -> str:
     data = summary.get("data") or {}
     origin = data.get("revision") or data.get("data_sha256")
     parts = [
-        f"{summary.get('dataset')}, {summary['n']} questions of split {data.get('split')}",
+        f"{summary.get('dataset')}, {plural(summary['n'], 'question')} of split {data.get('split')}",
         f"ids {str(data.get('ids_hash'))[:12]}",
         f"data {str(origin)[:12]}" if origin else "",
         f"setting {data.get('setting')}" if data.get("setting") else "",
@@ -72,6 +75,8 @@ def _program(summary: Mapping[str, Any]) -> str:
 def _score(summary: Mapping[str, Any]) -> str:
     name = "em" if summary.get("primary") == "em" else "accuracy"
     nothing = summary.get("do_nothing") or {}
+    if not summary["n_scored"]:
+        return f"{name} n/a: no question was scored"
     parts = [
         f"{name} {percent(summary['score'])} {interval(summary['score_interval'])} of {summary['n_scored']} scored"
     ]
@@ -85,13 +90,14 @@ def _score(summary: Mapping[str, Any]) -> str:
     return " · ".join(parts)
 
 
-def _counts(summary: Mapping[str, Any]) -> str:
-    parts = [f"{summary['n_errors']} error{'s' if summary['n_errors'] != 1 else ''}"]
+def counts_line(summary: Mapping[str, Any]) -> str:
+    """How many questions failed, were refused or skipped, and the first reason."""
+    parts = [plural(summary["n_errors"], "error")]
     if summary["n_errors"]:
         kinds = ", ".join(f"{label.split(':')[-1]}×{count}" for label, count in summary["errors"].items())
         parts[0] += f" ({kinds}); counted as wrong the score is {percent(summary['accuracy_errors_as_wrong'])}"
-        first = summary.get("first_error") or {}
-        parts.append(f"first: {' '.join(str(first.get('message')).split())[:160]}")
+    if first := summary.get("first_error"):
+        parts.append(f"first: {shorten(str(first.get('message')), 400, placeholder=' [...]')}")
     for key, label in _OTHER_COUNTS:
         if summary.get(key):
             parts.append(f"{summary[key]} {label}")
@@ -103,7 +109,7 @@ def _cost(summary: Mapping[str, Any]) -> str:
     cached = f" ({summary['cached_lm_calls']} from cache)" if summary.get("cached_lm_calls") else ""
     return " · ".join(
         [
-            f"{summary['lm_calls']:,} model calls{cached}, {summary['tool_calls']:,} tool calls",
+            f"{plural(summary['lm_calls'], 'model call')}{cached}, {plural(summary['tool_calls'], 'tool call')}",
             f"{summary['prompt_tokens']:,} + {summary['completion_tokens']:,} tokens",
             f"billed {money(summary['usd_billed'])}, without cache {money(summary['usd_without_cache'])}",
             duration(summary.get("wall_s") or 0),

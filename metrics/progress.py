@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TextIO
 
 from metrics.statistics import wilson_interval
+from metrics.text import plural
 from metrics.usage import sum_money
 
 PLAIN_SECONDS = 5.0  # between two plain lines
@@ -115,7 +116,7 @@ class PlainProgress(SilentProgress):
     def start(self, state: State) -> None:
         """Say how much there is to do."""
         if state.begun_with:
-            self.note(f"{state.begun_with} of {state.total} questions are done already")
+            self.note(f"{state.begun_with} of {plural(state.total, 'question')} done already")
 
     def update(self, state: State, row: dict[str, Any]) -> None:
         """One finished question."""

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from metrics.errors import ConfigurationError
 from metrics.jsonio import dumps, lines, plain, read_json, read_lines, write_atomic
+from metrics.summary import is_sound
 
 logger = logging.getLogger(__name__)
 
@@ -134,8 +135,10 @@ class RunFolder:
         self.config = saved
 
     def _load(self, rows: Sequence[dict[str, Any]], torn: int) -> None:
-        """Take over rows and predictions; repair the files when a kill left a torn or doubled line."""
-        for row in rows:
+        """Take over rows and predictions; repair files where lines are torn or doubled (a kill) or spoiled (an edit)."""
+        sound = [row for row in rows if is_sound(row)]
+        torn += len(rows) - len(sound)
+        for row in sound:
             key = row_key(row.get("id"))
             known = self.rows.get(key)
             if known is None or known.get("error") or not row.get("error"):
@@ -144,7 +147,7 @@ class RunFolder:
         self.predictions = {row_key(line.get("id")): line for line in saved if row_key(line.get("id")) in self.rows}
         if torn or torn_predictions or len(rows) != len(self.rows) or len(saved) != len(self.predictions):
             if torn:
-                logger.warning("%s: %d torn line(s) left out; their questions are run again", self.path / RESULTS, torn)
+                logger.warning("%s: %d torn or spoiled line(s) left out: run again", self.path / RESULTS, torn)
             self._rewrite(list(self.rows))
         with contextlib.suppress(OSError, ValueError):
             summary = read_json(self.path / SUMMARY)

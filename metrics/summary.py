@@ -28,6 +28,19 @@ LOOP_COUNTS = ("parse_errors", "tool_args_errors", "truncated", "n_handoffs", "n
 COUNTERS = ("n_tool_calls", "prompt_tokens", "completion_tokens", "n_lm_calls", "n_cached_lm_calls")
 
 
+def is_sound(row: Mapping[str, Any]) -> bool:
+    """Whether a row that was read back has values of the kinds that were written; an edited one may not."""
+    numbers = (*MEANS, *COUNTERS, *LOOP_COUNTS, "usd_billed", "usd_without_cache", "latency_s", "attempts")
+    roles = row.get("usage_by_role") or {}
+    return (
+        isinstance(row.get("id"), str | int)
+        and isinstance(row.get("error"), dict | None)
+        and all(row.get(key) is None or _is_number(row[key]) for key in numbers)
+        and isinstance(roles, dict)
+        and all(isinstance(part, dict) and str not in map(type, part.values()) for part in roles.values())
+    )
+
+
 def is_refused(row: Mapping[str, Any]) -> bool:
     """A row that may not run (no opt-in for dataset code): the one kind of error that counts as wrong."""
     return bool(row.get("error")) and row["error"].get("kind") == "refused"

@@ -36,6 +36,11 @@ def as_text(value: Any) -> str:
         return ""
 
 
+def plural(n: int, what: str) -> str:
+    """`1 question`, `2 questions`."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
 def normalize_answer(text: str) -> str:
     """The rule of hotpot_evaluate_v1: lowercase, no ASCII punctuation, no articles, single spaces.
 

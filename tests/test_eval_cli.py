@@ -206,6 +206,26 @@ def test_the_embedded_engine_is_named_when_some_call_goes_to_it(call):
     assert "embedded" in out
 
 
+def test_what_is_printed_reads_well_for_one_question_and_for_none(call):
+    _, out, err = call("--limit", 1, "--out", "one")
+    assert "1 question of split" in out and "1 packaged question of our own" in out
+    dead = ["--model", "openai/m", "--api-base", "http://127.0.0.1:9/v1", "--retries", 0]
+    _, out, _ = call("--limit", 1, "--out", "none", *dead)
+    assert "accuracy n/a: no question was scored" in out and "1 model call," in out and "0 packaged" not in out
+    status, out, err = call("--limit", 1, "--out", "quiet", "--quiet", *dead)
+    assert (status, out) == (1, "quiet/summary.json\n")
+    assert err.count("\n") == 1 and err.startswith("1 error (") and "connection refused" in err
+    status, out, err = call("--limit", 1, "--out", "fine", "--quiet")
+    assert (status, out, err) == (0, "fine/summary.json\n", "")
+
+
+def test_a_missing_key_is_said_in_full(call, monkeypatch):
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    _, out, _ = call("--model", "anthropic/claude-3-haiku", "--limit", 1)
+    (line,) = [line for line in out.splitlines() if "first: " in line]
+    assert "Set ANTHROPIC_API_KEY in the environment" in line and line.endswith(("anthropic", "[...]"))
+
+
 def test_output_that_cannot_be_written_is_one_line(place):
     for options, arguments in ((["-u"], ["--list"]), ([], ["--help"]), ([], ["--limit", "1", "--out", "run"])):
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}

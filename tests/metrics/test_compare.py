@@ -86,8 +86,8 @@ def test_rows_that_were_refused_or_failed_are_named(tmp_path):
         (20, 18, 2, 0), (20, 20, 0, 20),
     ]  # fmt: skip
     lines = comparison_lines(comparison)
-    assert "warning: 2 rows of [1] failed and have no score (a resume does them again)" in lines
-    assert "warning: 20 rows of [2] were refused and count as wrong: no model was asked" in lines
+    assert "warning: 2 rows of [1] failed, not scored (a resume does them again)" in lines
+    assert "warning: 20 rows of [2] refused, counted as wrong: no model was asked" in lines
     assert any("18 of 20" in line for line in lines)
 
 

@@ -35,6 +35,20 @@ def test_any_id_gets_its_own_safe_trace_file(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"], "nothing outside the folder"
 
 
+def test_an_edited_row_with_values_of_other_types_is_run_again(tmp_path):
+    task, config = WordTask(8), {"settings": {}}
+    whole = evaluate(Scripted(right), task, folder=tmp_path, config=config)
+    rows = read_lines(tmp_path / "results.jsonl")[0]
+    spoiled = [{"error": "oops"}, {"n_lm_calls": "many"}, {"correct": "yes"}, {"usd_billed": [1]}, {"latency_s": {}},
+               {"usage_by_role": 3}, {"id": [1]}]  # fmt: skip
+    text = b"".join(dumps({**row, **change}) + b"\n" for row, change in zip(rows, [*spoiled, {}], strict=True))
+    (tmp_path / "results.jsonl").write_bytes(text)
+    program = Scripted(right)
+    again = evaluate(program, task, folder=tmp_path, config=config, resume=True)
+    assert len(program.runs) == 7 and again["n_scored"] == whole["n_scored"] == 8
+    assert {row["id"] for row in read_lines(tmp_path / "results.jsonl")[0]} == {row["id"] for row in rows}
+
+
 def test_a_full_disk_is_one_clear_line_and_loses_no_row(tmp_path, monkeypatch):
     task = WordTask(6)
     real = RunFolder._append
