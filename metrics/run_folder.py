@@ -135,7 +135,7 @@ class RunFolder:
         self.config = saved
 
     def _load(self, rows: Sequence[dict[str, Any]], torn: int) -> None:
-        """Take over rows and predictions; repair files where lines are torn or doubled (a kill) or spoiled (an edit)."""
+        """Take over rows and predictions; repair files with torn or doubled lines (a kill) or edited ones."""
         sound = [row for row in rows if is_sound(row)]
         torn += len(rows) - len(sound)
         for row in sound:
