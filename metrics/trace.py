@@ -26,6 +26,9 @@ class TraceRecorder(BaseCallback):
     in order (`trace_text` joins them): a message is cut at its fields and steps, since the next turn repeats most of
     them. Long texts lose their middle, with a note; beyond `TRACE_LIMIT` characters texts are left out, with a note.
     With `keep_texts=False` only counts are kept (usage is metered all the same).
+
+    The order of calls and tools is that of the program, not of the threads: agents that run side by side follow each
+    other in the order in which the program lists them (the `path` of `question_budget` in `dspy.context`).
     """
 
     def __init__(self, meter: UsageMeter, roles: dict[int, str] | None = None, *, keep_texts: bool = True) -> None:
@@ -38,6 +41,7 @@ class TraceRecorder(BaseCallback):
         self.texts: dict[str, str] = {}
         self.n_tool_calls = 0
         self._size = 0
+        self._counts: dict[tuple[int, ...], int] = {}  # path -> events so far
         self._lock = threading.Lock()
         self._open: dict[str, tuple[dict[str, Any], float, CallRecord | None]] = {}
 
@@ -49,7 +53,7 @@ class TraceRecorder(BaseCallback):
         record = self.meter.call_started(
             model=str(getattr(instance, "model", "")), role=agent["role"], index=agent["index"], round=agent["round"]
         )
-        entry: dict[str, Any] = {"agent": agent, "record": record, "start_s": self._now()}
+        entry: dict[str, Any] = {"agent": agent, "record": record, "start_s": self._now(), "place": self._place()}
         if self.keep_texts:
             kwargs = inputs.get("kwargs") or {}
             entry["messages"] = self._messages(inputs)
@@ -80,6 +84,7 @@ class TraceRecorder(BaseCallback):
             "agent": self._agent(),
             "name": str(getattr(instance, "name", "")),
             "start_s": self._now(),
+            "place": self._place(),
         }
         if self.keep_texts:
             entry["arguments"] = self._text(dspy_text(arguments))
@@ -100,16 +105,35 @@ class TraceRecorder(BaseCallback):
         """`{calls, tools, texts}` as plain data; calls that have not returned are marked `unfinished`."""
         with self._lock:
             unfinished = {id(entry) for entry, _, _ in self._open.values()}
-            calls, tools, texts = list(self.calls), list(self.tools), dict(self.texts)
+            calls, tools = (sorted(entries, key=lambda entry: entry["place"]) for entries in (self.calls, self.tools))
+            texts = dict(sorted(self.texts.items()))
         return {
             "calls": [self._call(entry, id(entry) in unfinished) for entry in calls],
-            "tools": [dict(entry, unfinished=True) if id(entry) in unfinished else dict(entry) for entry in tools],
+            "tools": [self._tool(entry, id(entry) in unfinished) for entry in tools],
             "texts": texts,
         }
 
+    @staticmethod
+    def _tool(entry: dict[str, Any], unfinished: bool) -> dict[str, Any]:
+        tool = {key: value for key, value in entry.items() if key != "place"}
+        return {**tool, "unfinished": True} if unfinished else tool
+
+    def _place(self) -> tuple[int, ...]:
+        """Where an event stands: for each level of agents side by side, what came before them, and which one it is.
+
+        Whoever started them waits meanwhile, so its count does not depend on how fast they are.
+        """
+        path: tuple[int, ...] = getattr(dspy.settings.get("question_budget"), "path", ())
+        with self._lock:
+            own = self._counts[path] = self._counts.get(path, 0) + 1
+            above = [
+                (self._counts.get(path[:depth], 0), *path[depth : depth + 2]) for depth in range(0, len(path), 2)
+            ]
+        return (*(number for level in above for number in level), own)
+
     def _call(self, entry: dict[str, Any], unfinished: bool) -> dict[str, Any]:
         record: CallRecord = entry["record"]
-        call = {key: value for key, value in entry.items() if key != "record"}
+        call = {key: value for key, value in entry.items() if key not in ("record", "place")}
         call.update(
             model=record.model,
             prompt_tokens=record.prompt_tokens,

@@ -20,7 +20,8 @@ class QuestionBudget:
     once, outside the budget, and the row is scored.
 
     Agents that run side by side get shares fixed before they start (`split`) and hand back what they
-    used (`join`): which agent runs out never depends on thread timing.
+    used (`join`): which agent runs out never depends on thread timing. `path` says whose share it is: how often the
+    budget above was split, and the place among the shares, from the outermost down; empty for the question's own.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class QuestionBudget:
         usd: float | None = None,
         max_depth: int = MAX_DEPTH,
         depth: int = 1,
+        path: tuple[int, ...] = (),
     ) -> None:
         self.calls = calls
         self.deadline = time.monotonic() + seconds if deadline is None else deadline
@@ -40,6 +42,8 @@ class QuestionBudget:
         self.usd = usd
         self.max_depth = max_depth
         self.depth = depth
+        self.path = path
+        self.splits = 0
         self.used_calls = 0
         self.used_tokens = 0
         self.used_usd = 0.0
@@ -73,6 +77,7 @@ class QuestionBudget:
         calls = max(0, self.calls - self.used_calls)
         tokens = None if self.tokens is None else max(0, self.tokens - self.used_tokens)
         usd = None if self.usd is None else max(0.0, self.usd - self.used_usd)
+        self.splits += 1
         return [
             QuestionBudget(
                 calls // n + (i < calls % n),
@@ -81,6 +86,7 @@ class QuestionBudget:
                 usd=None if usd is None else usd / n,
                 max_depth=self.max_depth,
                 depth=self.depth + deeper,
+                path=(*self.path, self.splits, i),
             )
             for i in range(n)
         ]
