@@ -28,6 +28,7 @@ from optimize.rows import NodeCall, Row
 from optimize.scoring import Scoring, Verdict
 from optimize.stops import BugFound, EndpointDown
 from programs.masking import is_masked
+from programs.neutral import encodable
 
 KEPT_PROGRAMS = 8  # instrumented copies kept for candidates that are evaluated again
 DEAD_AFTER = 5  # rollouts lost in a row that mean a dead endpoint
@@ -364,7 +365,7 @@ def _unreadable(rollout: Rollout) -> str | None:
     """Which reply could not be read, when the run has no answer because of it."""
     if isinstance(rollout.error, dspy.utils.exceptions.AdapterParseError):
         fields = ", ".join(rollout.error.signature.output_fields)
-        return f"{fields} could not be read from the reply {clip(str(rollout.error.lm_response), 120)!r}"
+        return f"{fields} could not be read from the reply {clip(encodable(str(rollout.error.lm_response)), 120)!r}"
     if rollout.error is None and not rollout.row.get("predicted_answer") and rollout.row.get("parse_errors"):
         return "the model's replies did not have the form that the program asks for"
     return None

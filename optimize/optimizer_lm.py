@@ -23,6 +23,7 @@ from optimize.ledger import BudgetLedger
 from optimize.seeds import call_seed
 from optimize.stops import EndpointDown, StopSearch
 from optimize.tape import Tape
+from programs.neutral import encodable_data
 
 KIND = "optimizer_call"  # key of `dspy.context`: what the call is for, `rewrite` (default) or `judge`
 
@@ -107,7 +108,7 @@ class RecordedLM(dspy.BaseLM):
                 if options.get("temperature") == 0:  # a rollout id would have no effect, and DSPy would say so
                     own.pop("rollout_id")
                 outputs = self._ask(prompt, messages, {**own, **options})
-            record = {"key": key, "kind": kind, "outputs": jsonable(outputs), "usage": tape.calls}
+            record = {"key": key, "kind": kind, "outputs": encodable_data(jsonable(outputs)), "usage": tape.calls}
             record["rollouts"] = desk.ledger.spent  # when: rollouts are the clock of a search
             desk.journal.append(record)
         meter = UsageMeter()

@@ -24,9 +24,10 @@ import pydantic
 from dspy.utils.exceptions import AdapterParseError
 
 from optimize.journal import Journal
-from optimize.jsonable import digest, jsonable
+from optimize.jsonable import canonical, digest, jsonable
 from optimize.tape import Tape
 from programs.masking import is_active, neutral_prediction
+from programs.neutral import encodable, encodable_data
 
 SCOPE = "replay_scope"  # the key of `dspy.context` under which a rollout's `RolloutScope` travels
 BYPASS = "bypass_fields"  # key of `dspy.context`: role -> input fields that it passes on as they are while masked
@@ -181,7 +182,7 @@ class ReplayCache:
             tape = Tape(role=name)
             try:
                 with tape.recording():
-                    prediction = call()
+                    prediction = _as_recorded(call(), signature)
             except AdapterParseError as error:
                 self._store(key, _Entry(tape, error=error))
                 raise
@@ -198,7 +199,7 @@ class ReplayCache:
         tape = Tape(role=name)
         try:
             with tape.recording():
-                prediction = await call()
+                prediction = _as_recorded(await call(), signature)
         except AdapterParseError as error:
             self._store(key, _Entry(tape, error=error))
             raise
@@ -296,6 +297,14 @@ def _signature_identity(signature: type[dspy.Signature]) -> list[Any]:
         for name, info in signature.fields.items()
     ]
     return [signature.instructions, fields]
+
+
+def _as_recorded(prediction: dspy.Prediction, signature: type[dspy.Signature]) -> dspy.Prediction:
+    """The reply as a resumed job reads it: text that no file can hold (lone surrogates) is replaced at once."""
+    data = jsonable(prediction)
+    if encodable(text := canonical(data)) == text:
+        return prediction
+    return _entry_from({"outputs": encodable_data(data)}, signature).answer()
 
 
 def _entry_from(record: dict[str, Any], signature: type[dspy.Signature]) -> _Entry:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from metrics.errors import ConfigurationError
+from programs.neutral import encodable
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def read_score(value: Any) -> tuple[float, str | None]:
             score, feedback = value.get("score"), value.get("feedback")
         value = score
     try:
-        return float(value), None if feedback is None else str(feedback)
+        return float(value), None if feedback is None else encodable(str(feedback))
     except (TypeError, ValueError):
         raise ConfigurationError(
             f"a metric must return a number, a bool, or a Prediction with a `score`; it returned {type(value).__name__}"

@@ -275,3 +275,37 @@ def test_traces_of_agents_side_by_side_are_in_order_and_a_shared_one_is_not():
     call(shared, trace)
     in_thread(shared, trace)
     assert shared.unordered
+
+
+class SaysSurrogates:
+    """Writes a lone surrogate, as text and escaped in JSON."""
+
+    supports_function_calling = False
+    supports_response_schema = False
+    supported_params = frozenset()
+
+    def complete(self, request):
+        text = '[[ ## out ## ]]\n["\\ud800 x"]\n\n[[ ## said ## ]]\nit is \ud800\n\n[[ ## completed ## ]]'
+        return Response(
+            id=None, model="echo", message=Message.assistant([TextPart(text)]), finish_reason="stop",
+            usage=Usage(input_tokens=3, output_tokens=2, total_tokens=5),
+        )  # fmt: skip
+
+
+def test_text_that_no_file_can_hold_is_the_same_before_and_after_a_resume(tmp_path):
+    from optimize.ledger import BudgetLedger
+    from optimize.optimizer_lm import RecordedLM
+
+    def once():
+        journals = [Journal(tmp_path / name) for name in ("calls.jsonl", "replies.jsonl")]
+        lm = dspy.LM("echo", engine=SaysSurrogates(), cache=False)
+        node = dspy.Predict("question -> out: list[str], said")
+        with dspy.context(lm=lm, adapter=dspy.ChatAdapter()):
+            first = ReplayCache(journals[0]).install(node)(question="q")
+        replies = RecordedLM(lm, ledger=BudgetLedger(9), journal=journals[1])("q")
+        for journal in journals:
+            journal.close()
+        return first.out, first.said, replies
+
+    whole = once()
+    assert whole == once() and whole[0] == ["? x"] and whole[1] == "it is ?"
