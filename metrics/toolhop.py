@@ -28,6 +28,9 @@ _CLOSE = re.compile(r"</answer>", re.IGNORECASE)
 _THINK_END = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _THINK_START = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
 
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_KNOWN_ESCAPES = frozenset("\n\r\\'\"abfnrtvxNuU01234567")
+_PREFIXED = re.compile(r"(?<![\w\\])(?:r|b|br|rb)['\"]", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+|[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?)")
 _YMD = re.compile(r"([0-9]{3,4})([-/])([0-9]{1,2})\2([0-9]{1,2})")
 _MONTHS = (
@@ -138,9 +141,19 @@ def parse_literal(text: str) -> tuple[bool, Any]:
     if len(text) > _MAX_LITERAL_CHARS:
         return False, None
     try:
-        return True, ast.literal_eval(text.strip())
+        return True, ast.literal_eval(_plain_escapes(text.strip()))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError, OverflowError):
         return False, None
+
+
+def _plain_escapes(text: str) -> str:
+    r"""The same literal without unknown escapes such as `"\d"`, of which Python warns; they mean `"\\d"`.
+
+    Literals with a prefix have escapes of their own and stay. (`warnings.catch_warnings` is not thread-safe.)
+    """
+    if "\\" not in text or _PREFIXED.search(text):
+        return text
+    return _ESCAPE.sub(lambda match: match[0] if match[1] in _KNOWN_ESCAPES else f"\\{match[0]}", text)
 
 
 def _equal(left: Any, right: Any) -> bool:

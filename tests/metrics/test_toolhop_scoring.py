@@ -1,10 +1,12 @@
 """What a reader of results relies on: both ToolHop verdicts, exactly, on any input."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrics.toolhop import extract_answer, has_answer_form, parse_date, score, vote_key
+from metrics.toolhop import extract_answer, has_answer_form, parse_date, parse_literal, score, vote_key
 
 
 def verdicts(gold, answer, tool=""):
@@ -203,3 +205,28 @@ def test_what_cannot_be_printed_is_wrong_and_never_raises(value):
         assert score(gold, text, tool)["correct"] is False
     assert extract_answer(value) is None or isinstance(extract_answer(value), str)
     assert isinstance(vote_key(value), str)
+
+
+@given(st.text(alphabet="\\'\"[],rbd n0x41{}u", max_size=24))
+def test_backslashes_in_an_answer_warn_nobody_and_keep_their_meaning(text):
+    import ast
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            expected = True, ast.literal_eval(text.strip())
+        except (ValueError, SyntaxError, TypeError):
+            expected = False, None
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert parse_literal(text) == expected
+    assert not said or re.search(r"(?i)[rb]['\"]", text), "only prefixed literals keep Python's warning"
+
+
+def test_a_pattern_as_an_answer_warns_nobody():
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert parse_literal(r'["\d+", "a\\b"]') == (True, [r"\d+", r"a\b"])
