@@ -216,6 +216,6 @@ def _shorten(
             for k in pool:
                 cells = [value for cell, value in table.items() if cell[at] == k]
                 merit[k] += sum(cells) / len(cells)
-        ranked = sorted(pool, key=lambda k, v=v, merit=merit: (k != today[v], -merit[k], k))
+        ranked = [k for _, _, k in sorted((k != today[v], -merit[k], k) for k in pool)]
         shorter.append(sorted(ranked[: max(1, limit)]))
     return shorter

@@ -146,7 +146,7 @@ def standard_errors(players: Sequence[str], row_values: dict[Coalition, Sequence
     rows = len(next(iter(row_values.values())))
     if rows < 2:
         return dict.fromkeys(players, math.nan)
-    games = [shapley_values(players, lambda s, r=r: row_values[s][r]) for r in range(rows)]
+    games = [shapley_values(players, {s: v[r] for s, v in row_values.items()}.__getitem__) for r in range(rows)]
     errors = {}
     for player in players:
         values = [game[player] for game in games]

@@ -71,7 +71,7 @@ class TextAdapter(dspy.ChatAdapter):
 
     def _is_heard(self) -> bool:
         callbacks = [*(dspy.settings.get("callbacks") or ()), *self.callbacks]
-        return any(_listens_to_adapters(type(callback)) for callback in callbacks)
+        return any(_listens_to_adapters(callback.__class__) for callback in callbacks)
 
     # -- request ---------------------------------------------------------------------------------
 

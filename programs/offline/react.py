@@ -30,13 +30,11 @@ def acts_by_name(seen: Seen) -> bool:
 
 def as_own(seen: Seen) -> Seen:
     """The request with its tools found and its steps in our trajectory's form; any other request as it is."""
-    trajectory = seen.inputs.get("trajectory", "")
-    changes = {}
     if acts_by_name(seen) and not seen.tools:
-        changes["tools"] = tuple(tool for tool in _tools(seen.instruction) if tool.name != FINISH)
-    if _SECTION.search(trajectory):
-        changes["inputs"] = {**seen.inputs, "trajectory": _steps(trajectory)}
-    return replace(seen, **changes) if changes else seen
+        seen = replace(seen, tools=tuple(tool for tool in _tools(seen.instruction) if tool.name != FINISH))
+    if _SECTION.search(trajectory := seen.inputs.get("trajectory", "")):
+        seen = replace(seen, inputs={**seen.inputs, "trajectory": _steps(trajectory)})
+    return seen
 
 
 def as_fields(move: Move) -> Move:
