@@ -111,7 +111,7 @@ def _scores(axes: Any, data: dict[str, Any]) -> None:
         _point(axes, score, interval, place, ACCENT)
     if head["nothing"] is not None:
         axes.axvline(100 * head["nothing"], color=SOFT, linestyle=":", label="do nothing")
-        axes.legend(loc="lower right")
+        _legend(axes)
     _names(axes, [name for name, _, _ in rows])
     axes.set_xlabel(f"score in percent, 95% interval (n = {head['n_scored']})")
 
@@ -134,7 +134,7 @@ def _tokens(axes: Any, roles: Sequence[dict[str, Any]]) -> None:
     axes.barh(places, completion, left=prompt, color=TONES[2], label="completion")
     _names(axes, names, limits=False)
     axes.set_xlabel("tokens")
-    axes.legend()
+    _legend(axes)
 
 
 def _job_plots(data: dict[str, Any]) -> dict[str, Plot]:
@@ -164,7 +164,7 @@ def _learning(axes: Any, data: dict[str, Any]) -> None:
     axes.set_ylim(0, 1.06 * axes.get_ylim()[1])
     axes.set_xlabel("charged rollouts")
     axes.set_ylabel("score in percent")
-    axes.legend()
+    _legend(axes)
 
 
 def _step(axes: Any, curve: dict[str, Any], tone: str, label: str) -> None:
@@ -180,7 +180,7 @@ def _curves(axes: Any, entries: Sequence[dict[str, Any]]) -> None:
     axes.set_ylim(0, 1.06 * axes.get_ylim()[1])
     axes.set_xlabel("charged rollouts")
     axes.set_ylabel("score in percent")
-    axes.legend(fontsize=7)
+    _legend(axes)
 
 
 def _test(axes: Any, test: dict[str, Any]) -> None:
@@ -197,7 +197,7 @@ def _spending(axes: Any, data: dict[str, Any], what: str) -> None:
     axes.set_xlabel("charged rollouts")
     axes.set_ylabel("tokens" if what == "tokens" else "US dollars")
     axes.set_ylim(0, 1.06 * axes.get_ylim()[1])
-    axes.legend()
+    _legend(axes)
 
 
 def _credit(axes: Any, credit: dict[str, Any]) -> None:
@@ -208,7 +208,7 @@ def _credit(axes: Any, credit: dict[str, Any]) -> None:
         axes.plot(places, values, "o-", ms=3, color=TONES[index % len(TONES)], label=role)
     axes.set_xticks(list(places), [entry["label"] for entry in credit["series"]])
     axes.set_ylabel("credit")
-    axes.legend(fontsize=7)
+    _legend(axes)
 
 
 def _forest(axes: Any, data: dict[str, Any]) -> None:
@@ -224,7 +224,7 @@ def _forest(axes: Any, data: dict[str, Any]) -> None:
     if data["kind"] == "jobs":
         axes.plot([], [], "o", color=SOFT, ms=5, label="baseline")
         axes.plot([], [], "o", color=ACCENT, ms=5, label="deployed")
-        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0)
+        _legend(axes)
 
 
 def _point(axes: Any, score: Any, interval: Any, place: float, tone: str) -> None:
@@ -233,6 +233,15 @@ def _point(axes: Any, score: Any, interval: Any, place: float, tone: str) -> Non
     if interval:
         axes.plot([100 * edge for edge in interval], [place, place], color=tone, alpha=0.4, linewidth=3)
     axes.plot([100 * score], [place], "o", color=tone, ms=5)
+
+
+def _legend(axes: Any) -> None:
+    """Above the axes, where it covers no data; as many columns as the labels leave room for."""
+    labels = axes.get_legend_handles_labels()[1]
+    columns = max(1, 64 // (max(map(len, labels), default=0) + 6))
+    axes.legend(
+        loc="lower right", bbox_to_anchor=(1, 1), ncols=min(len(labels), columns) or 1, borderaxespad=0, fontsize=8
+    )
 
 
 def _names(axes: Any, names: Sequence[str], *, limits: bool = True) -> None:

@@ -62,21 +62,22 @@ def test_rows_are_text(folder, report):
 
 
 def test_conversations_are_text(folder, report):
-    page = report(write_report(folder), "#q0")
+    page = report(write_report(folder))
+    page.one("tbody td.id a").click()
     page.wait(lambda: page.all(".outcome"))
     page.run("document.querySelectorAll('details').forEach(d => d.open = true)")
     page.wait(lambda: "temperature" in page.one("details.prompt").text or page.all("details.prompt .text"))
     body = page.run("return document.body.innerText")
     assert body.count("<script>window.hacked = 1</script>") >= 12
     assert page.run("return document.querySelectorAll('#app script, #app img').length") == 0
-    for number, said in ((1, "no calls"), (2, "No score"), (4, "Scored")):
-        page.open(f"#q{number}")
+    for row_id, said in (("plain", "no calls"), ("failed", "No score"), ("odd", "Scored")):
+        page.open(f"#q{row_id}")
         page.wait(lambda: "reading the conversation" not in page.one(".conversation").text)
         assert said == "no calls" or said in page.run("return document.body.innerText")
 
 
 def test_a_megabyte_is_cut_until_somebody_asks(folder, report):
-    page = report(write_report(folder), "#q3")
+    page = report(write_report(folder), "#qlong")
     page.wait(lambda: page.all(".answers"))
     assert page.run("return document.body.innerText.length") < 20_000
     buttons = [button for button in page.all("button.more") if "1,000,000" in button.text]

@@ -9,6 +9,7 @@ import pytest
 import eval as command
 from metrics.report import try_plots
 from metrics.report.command import main
+from optimize.run import main as optimize
 from tests.support.report_folders import CONFIG, failed, row, write_run
 
 
@@ -37,6 +38,27 @@ def test_runs_beside_each_other_are_one_plot(tmp_path):
     folders = [write_run(tmp_path / name, [row(1), row(2, correct=name == "a")]) for name in ("a", "b")]
     assert main([*map(str, folders), "--plots", "--out", str(tmp_path / "both.html")]) == 0
     assert (tmp_path / "both-scores.png").exists() and (tmp_path / "both-scores.svg").exists()
+
+
+@pytest.mark.usefixtures("matplotlib")
+def test_no_legend_covers_what_is_drawn(tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    save, seen = Figure.savefig, []
+
+    def check(figure, path, **options):
+        save(figure, path, **options)
+        (axes,) = figure.axes
+        if legend := axes.get_legend():
+            box, inside = legend.get_window_extent(), axes.get_window_extent()
+            seen.append(path.stem)
+            assert box.y0 >= inside.y1 - 1 and box.x0 >= 0 and box.y1 <= figure.bbox.height, path.stem
+
+    monkeypatch.setattr(Figure, "savefig", check)
+    assert main([str(write_run(tmp_path / "run", [row(i) for i in range(5)])), "--plots"]) == 0
+    job = tmp_path / "job"
+    optimize(["--method", "mipro", "--budget", "40", "--quiet", "--out", str(job), "--plots"])
+    assert {"tokens-by-role", "learning-curve", "tokens"} <= set(seen)
 
 
 @pytest.mark.usefixtures("matplotlib")

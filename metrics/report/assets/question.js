@@ -58,14 +58,14 @@ function questionView(run, row, index, neighbours) {
     .filter((name) => row[name] !== null && row[name] !== undefined)
     .map((name) => el("span", { class: "tag" }, `${name} ${row[name]}`));
   const go = (target, text) =>
-    target === null ? el("span", { class: "off" }, text) : el("a", { href: `#q${target}` }, text);
+    target === null ? el("span", { class: "off" }, text) : el("a", { href: target }, text);
   const view = el(
     "article",
     { class: "question" },
     el(
       "nav",
       { class: "crumbs" },
-      el("a", { href: "#questions" }, "← all questions"),
+      el("a", { href: "#" }, "← all questions"),
       el("span", { class: "spring" }),
       go(neighbours[0], "previous"),
       go(neighbours[1], "next"),

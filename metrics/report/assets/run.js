@@ -40,8 +40,7 @@ function runPage(run) {
 
   let scroll = 0;
   function route() {
-    const found = /^#q(\d+)$/.exec(location.hash);
-    const row = found && run.rows[Number(found[1])];
+    const row = run.rows.find((each) => each.anchor === location.hash);
     if (!row) {
       if (!view.hidden) {
         view.hidden = true;
@@ -54,11 +53,11 @@ function runPage(run) {
     if (!overview.hidden) scroll = window.scrollY;
     const shown = table.shown();
     const at = shown.indexOf(row);
-    const number = (neighbour) => (neighbour ? neighbour.number : null);
+    const anchor = (neighbour) => (neighbour ? neighbour.anchor : null);
     overview.hidden = true;
     view.hidden = false;
     view.replaceChildren(
-      questionView(run, row, row.number, at < 0 ? [null, null] : [number(shown[at - 1]), number(shown[at + 1])]),
+      questionView(run, row, row.number, at < 0 ? [null, null] : [anchor(shown[at - 1]), anchor(shown[at + 1])]),
     );
     window.scrollTo(0, 0);
     view.querySelector("h2").focus({ preventScroll: true });
@@ -67,9 +66,16 @@ function runPage(run) {
   route();
 }
 
+// `#q` and the question's id, as an address spells it (half of a surrogate pair has no spelling).
+function anchorOf(id) {
+  return `#q${encodeURIComponent(asText(id).replace(/\p{Surrogate}/gu, "\ufffd"))}`;
+}
+
 function questions(run) {
   const rows = run.rows;
-  rows.forEach((row, i) => Object.defineProperty(row, "number", { value: i }));
+  rows.forEach((row, i) =>
+    Object.defineProperties(row, { number: { value: i }, anchor: { value: anchorOf(row.id) } }),
+  );
   const tokens = (row) => (row.prompt_tokens || 0) + (row.completion_tokens || 0);
   const labels = run.labels.map((name) => ({
     name,
@@ -223,8 +229,8 @@ function questions(run) {
       [row.id, row.question, row.predicted_answer, row.gold_answer, row.error && row.error.message]
         .map(asText)
         .join("\n"),
-    href: (row) => `#q${row.number}`,
-    open: (row) => (location.hash = `#q${row.number}`),
+    href: (row) => row.anchor,
+    open: (row) => (location.hash = row.anchor),
     note: (shown) => {
       const scored = shown.filter((row) => row.verdict !== "error" && row.verdict !== "skipped");
       const right = scored.filter((row) => row.verdict === "right").length;
