@@ -187,9 +187,12 @@ def _read(path: Path) -> dict[str, Any]:
         state = json.loads(text)
     except RecursionError:
         raise CompiledFileError(f"{path} cannot be read: it is nested too deeply") from None
-    except (OSError, ValueError) as error:
-        empty = isinstance(error, ValueError) and not path.read_bytes().strip()
-        raise CompiledFileError(f"{path} is empty" if empty else f"{path} cannot be read: {error}") from error
+    except OSError as error:
+        raise CompiledFileError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        what = f"it is no JSON ({error})" if path.read_bytes().strip() else "it is empty"
+        expected = "a compiled program is a JSON file that save_program or optimize.run wrote"
+        raise CompiledFileError(f"{path} cannot be read: {what}; {expected}") from error
     metadata = state.get("metadata") if isinstance(state, dict) else None
     header = metadata.get(HEADER) if isinstance(metadata, dict) else None
     header = header if isinstance(header, dict) else {}

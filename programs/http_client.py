@@ -1,7 +1,8 @@
 """A small HTTP/1.1 client for model servers: kept connections, and one deadline over the whole exchange.
 
 Ordinary clients bound each single wait, so that a server which sends a byte a minute is never given up. Here a
-request has one deadline for everything: connecting, sending, waiting, reading. Also a call costs a tenth of the
+request has one deadline for everything: connecting, sending, waiting, reading (looking up the server's name is the
+system's, which no socket option bounds). Also a call costs a tenth of the
 CPU of a general client. Standard library only; system certificates, and certifi's where it is installed.
 """
 

@@ -235,6 +235,7 @@ class TestDoesNotFit:
             (b"  \n", "is empty"),
             (b'{"planner": {', "cannot be read"),
             (b"\xff\xfe\x00", "cannot be read"),
+            (b"method = 'gepa'", "a compiled program is a JSON file"),
             (b"[]", "no header"),
             (b'{"planner": {}}', "no header"),
             (b'{"planner": {}, "metadata": {"dependency_versions": {}}}', r"program\.load\(path\)"),
