@@ -379,6 +379,19 @@ def test_own_questions_with_own_tools_are_evaluated(call, place, monkeypatch):
     assert json.loads(out)["n"] == 9
 
 
+def test_a_job_on_own_questions_is_reproduced(call, place):
+    from optimize.run import main as optimize
+
+    rows = [{"question": f"What is {i} plus 1?", "answer": str(i + 1 if i % 2 else i)} for i in range(12)]
+    Path("questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["--method", "identity", "--program", "single", "--data-file", "questions.jsonl", "--allow-any-cell"]
+    assert optimize([*words, "--budget", "5", "--quiet", "--out", "job"]) == 0
+    job = json.loads(Path("job/test.json").read_text())["rows"]
+    assert call("--load", "job/program.json", "--data-file", "questions.jsonl", "--out", "run", "--quiet")[0] == 0
+    again = read_lines(Path("run/results.jsonl"))[0]
+    assert [(r["id"], float(r["correct"])) for r in again] == [(r["id"], r["deployed"]["score"]) for r in job]
+
+
 def test_runs_are_compared_exported_and_listed(call):
     call("--limit", 4, "--out", "a", "--export", "csv")
     call("--limit", 4, "--out", "b", "--program", "direct")
