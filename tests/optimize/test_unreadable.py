@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 
 import dspy
 import pytest
 
-from optimize.phases import run_job
+from optimize.methods.gepa import InvalidStep, _Adapter
+from optimize.phases import run_job, search_context
 from optimize.result import result_lines
 from optimize.run import main
+from optimize.scoring import Verdict
 from tests.optimize.jobs import sim_job
 
 
@@ -84,3 +87,23 @@ def test_the_closing_screen_names_a_command_only_where_it_measures_the_same(tmp_
 
 def half(example, prediction):
     return 0.5
+
+
+def test_what_was_said_about_validation_rows_never_reaches_a_reflection():
+    class Telling:
+        name = rule = "told"
+
+        def task_score(self, example, *rest):
+            return {}
+
+        def verdict(self, example, rollout, *, reveal_gold):
+            return Verdict(0.0, f"secret of {example.id}")
+
+    context = search_context(sim_job("gepa", scoring=Telling()))
+    adapter, texts = _Adapter(context, random.Random(0)), dict(context.baseline.instructions)
+    role = next(iter(texts))
+    seen = adapter.evaluate(context.train[:2], texts, capture_traces=True)
+    assert "secret of train-0" in str(adapter.make_reflective_dataset(texts, seen, [role]))
+    held_out = adapter.evaluate(context.validation, texts, capture_traces=True)
+    with pytest.raises(InvalidStep):
+        adapter.make_reflective_dataset(texts, held_out, [role])
