@@ -256,7 +256,7 @@ def assess(
     *,
     reference: Candidate | None = None,
 ) -> Credit | None:
-    """Run the plan's coalitions of `candidate` on `rows` (charged) and solve the game.
+    """Run the plan's coalitions of `candidate` on `rows` (what is not known yet is charged) and solve the game.
 
     With prompts as players a coalition has the candidate's texts and the others have those of `reference`. None when
     the budget does not hold the plan, or when no row was usable in every coalition.
@@ -275,7 +275,7 @@ def assess(
             elif run == everyone:
                 found = records.fetch(candidate, asked)
             else:
-                found = context.evaluate(candidate, asked, active=game.active(run), want_trace=False, whole=True)
+                found = records.fetch(candidate, asked, game.active(run))
             if len(found) < len(asked):
                 return None
             results[run] = dict(zip(places, found, strict=True))

@@ -20,25 +20,27 @@ class Records:
 
     def __init__(self, context: SearchContext) -> None:
         self.context = context
-        self._rows: dict[tuple[str, str], Row] = {}
+        self._rows: dict[tuple[str, frozenset[str] | None, str], Row] = {}
 
-    def missing(self, candidate: Candidate, rows: Sequence[Any]) -> list[Any]:
+    def missing(self, candidate: Candidate, rows: Sequence[Any], active: frozenset[str] | None = None) -> list[Any]:
         """The rows on which the candidate still has to be run, each once."""
-        unknown = {str(r.id): r for r in rows if (candidate.id, str(r.id)) not in self._rows}
+        unknown = {str(r.id): r for r in rows if (candidate.id, active, str(r.id)) not in self._rows}
         return list(unknown.values())
 
-    def fetch(self, candidate: Candidate, rows: Sequence[Any]) -> list[Row]:
+    def fetch(self, candidate: Candidate, rows: Sequence[Any], active: frozenset[str] | None = None) -> list[Row]:
         """One `Row` per row, in order; what is missing is run and charged, all of it or (an empty list) nothing.
 
-        A row that was lost to the infrastructure is in the result with a score of None, and is tried again next time.
+        With `active` the other roles are masked and rows have no traces. A row that was lost to the infrastructure is
+        in the result with a score of None, and is tried again next time.
         """
-        todo = self.missing(candidate, rows)
-        done = self.context.evaluate(candidate, todo, whole=True) if todo else []
+        todo = self.missing(candidate, rows, active)
+        run = self.context.evaluate
+        done = run(candidate, todo, active=active, want_trace=active is None, whole=True) if todo else []
         if len(done) < len(todo):
             return []
         fresh = {row.id: row for row in done}
-        self._rows |= {(candidate.id, row.id): row for row in done if row.usable}
-        return [self._rows.get((candidate.id, str(r.id))) or fresh[str(r.id)] for r in rows]
+        self._rows |= {(candidate.id, active, row.id): row for row in done if row.usable}
+        return [self._rows.get((candidate.id, active, str(r.id))) or fresh[str(r.id)] for r in rows]
 
     def trial(self, candidate: Candidate, rows: Sequence[Any], split: str) -> float | None:
         """The mean score on all of `rows`, logged; None when it is invalid or does not fit the budget."""

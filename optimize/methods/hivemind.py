@@ -47,6 +47,7 @@ LESSON = 300  # characters
 MARGIN = 1e-9
 SHARE = 6  # a cycle takes at most one part in six of the budget, where sampling can see to that
 LEAST_ROWS = 2
+IDLE_TURNS = 3  # of every role without a new run, after which the search ends
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d+[.)])\s+")
 
 
@@ -175,7 +176,14 @@ class HiveMind(Method):
         tried: dict[str, int] = {}  # role -> number of its last proposal
         waiting: set[str] = set()  # roles whose lessons were rejected since the last measurement
         credit: Credit | None = None
+        idle, spent = 0, context.ledger.spent  # proposals since something new was run
         for number in itertools.count(1):
+            if context.ledger.spent != spent:
+                idle, spent = 0, context.ledger.spent
+            elif idle >= IDLE_TURNS * len(context.roles.names):
+                log.stop_reason = "no new lessons"  # every row and every lesson is known: it would go on for ever
+                break
+            idle += 1
             if credit is None:
                 credit, stop = self.measure(records, game, mode, current, len(log.extra.setdefault("phi", [])) + 1)
             else:

@@ -378,6 +378,19 @@ def test_an_empty_reflection_costs_no_acceptance_rollouts():
     assert len(charged) == 1 and stats["counters"]["rollouts"] == metric.calls <= 200
 
 
+@pytest.mark.parametrize("style", ["empty", "destroy"])
+@pytest.mark.parametrize("preset", [None, "paper"])
+def test_a_search_with_nothing_new_to_run_ends(style, preset):
+    """With few rows everything is known long before a large budget ends; reflections alone are not charged."""
+    _result, stats, _engine, _metric = search(
+        engine={"style": style}, budget=5000, preset=preset, train=6, validation=6
+    )
+    assert stats["stop_reason"] == "no new lessons" and stats["counters"]["rollouts"] < 1000
+    last = max(n for n, event in enumerate(stats["history"]) if event["event"] in ("evaluated", "credit"))
+    turns = [event for event in stats["history"][: last + 1] if event["event"] == "bottleneck"]
+    assert len(events(stats, "bottleneck")) <= len(turns) + 3 * 4
+
+
 def test_lessons_that_are_known_already_are_no_candidate():
     result, stats, _engine, _metric = search(engine={"style": "destroy"}, budget=400, max_cycles=6)
     rejected = [e["reason"] for e in events(stats, "rejected")]
