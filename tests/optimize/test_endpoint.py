@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from optimize.run import main
 from programs.compiled_file import load_program
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +48,7 @@ def run(tmp_path, *words):
     )  # fmt: skip
 
 
-def test_neither_key_nor_address_nor_path_is_in_any_artifact(tmp_path, stub):
+def test_neither_key_nor_address_nor_path_is_in_any_artifact(tmp_path, stub, monkeypatch, capsys):
     server, seen = stub
     address = f"http://127.0.0.1:{server.server_port}/v1"
     words = ["--method", "gepa", "--program", "sequential", "--team-size", "2", "--model", "openai/stub",
@@ -65,15 +66,18 @@ def test_neither_key_nor_address_nor_path_is_in_any_artifact(tmp_path, stub):
     load_program(tmp_path / "job/program.json")
 
     calls = len(seen)
-    again = run(tmp_path, *words, "--resume")
-    assert again.returncode == 0 and len(seen) == calls, "a finished job asks nobody"
-    other = run(tmp_path, *words, "--resume", "--max-turns", "3")
-    assert other.returncode == 2 and "max_turns: None (saved) / 3 (now)" in other.stderr
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    again = [*words, "--out", str(tmp_path / "job"), "--resume"]
+    assert main(again) == 0 and len(seen) == calls, "a finished job asks nobody"
+    capsys.readouterr()
+    assert main([*again, "--max-turns", "3"]) == 2
+    assert "max_turns: None (saved) / 3 (now)" in capsys.readouterr().err
 
 
-def test_a_server_that_is_not_there_ends_the_job_before_it_spends(tmp_path):
+def test_a_server_that_is_not_there_ends_the_job_before_it_spends(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
     words = ["--method", "gepa", "--program", "sequential", "--model", "openai/stub", "--api-base",
-             "http://127.0.0.1:9/v1", "--retries", "0"]  # fmt: skip
-    done = run(tmp_path, *words)
-    assert done.returncode == 1 and "pre-flight" in done.stderr
+             "http://127.0.0.1:9/v1", "--retries", "0", "--out", str(tmp_path / "job")]  # fmt: skip
+    assert main(words) == 1 and "pre-flight" in capsys.readouterr().err
     assert not (tmp_path / "job/optimization/rollouts.jsonl").exists()

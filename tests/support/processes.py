@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 
 def descendants(pid: int) -> dict[int, str]:
@@ -46,3 +48,13 @@ def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
             return False
         time.sleep(0.01)
     return True
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Processes started inside heed SIGINT, also where the tests are a script's background job, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
