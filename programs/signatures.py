@@ -25,8 +25,9 @@ _OUTPUT = {
 
 
 def _build(role: str, instructions: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> type[dspy.Signature]:
-    signature = dspy.Signature({**inputs, **outputs}, instructions)
-    return signature.with_updated_fields(next(iter(outputs)), role=role)
+    _, first = next(iter(outputs.values()))
+    first.json_schema_extra["role"] = role
+    return dspy.Signature({**inputs, **outputs}, instructions)
 
 
 def _input(desc: str, type_: Any = str) -> tuple[Any, Any]:
