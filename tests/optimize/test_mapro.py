@@ -211,7 +211,7 @@ def test_the_anchor_leads_every_pool_and_pools_hold_no_text_twice(anchor, monkey
     monkeypatch.setattr(MAPRO, "new_pools", watch)
     metric = Script([0.2, 0.3, 0.25, 0.2, 0.1, 0.1, 0.1], 30)
     _, stats, _, _ = search(
-        metric=metric, engine={"style": "fresh", "judge": "noise"}, budget=400, num_threads=1, anchor=anchor, seed=1
+        metric=metric, engine={"style": "fresh", "judge": "noise"}, budget=240, num_threads=1, anchor=anchor, seed=1
     )
     trials = [t["candidate"] for t in events(stats, "evaluated")]
     best = trials[1]

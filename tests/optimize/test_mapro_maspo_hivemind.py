@@ -330,7 +330,7 @@ METRICS = {
 @pytest.mark.parametrize("kind", list(METRICS))
 @pytest.mark.parametrize("cls", CLASSES)
 def test_metrics_of_every_form(cls, kind):
-    _, stats, _, _ = compiled(cls, metric=METRICS[kind], budget=120)
+    _, stats, _, _ = compiled(cls, metric=METRICS[kind], budget=45)
     assert stats["seed_score"] == 0.0
 
 

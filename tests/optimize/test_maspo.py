@@ -229,7 +229,7 @@ def noisy():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(maspo, "_Search", Watched)
         _result, stats, engine, metric = search(
-            engine={"judge": "noise", "style": "fresh"}, budget=1100, batch=10, orders="hashed", choice_rows=0, train=40
+            engine={"judge": "noise", "style": "fresh"}, budget=800, batch=10, orders="hashed", choice_rows=0, train=40
         )
     return stats["watched"], stats, engine, metric
 
@@ -237,7 +237,7 @@ def noisy():
 def test_steps_keep_beam_batch_price_and_values(noisy):
     seen, _stats, _engine, metric = noisy
     steps = [s for s in seen if s["kind"] == "step"]
-    assert len(steps) > 12 and metric.calls <= 1100
+    assert len(steps) > 12 and metric.calls <= 800
     for step in steps:
         assert step["spent"] <= 60
         assert len(step["beam"]) <= 2 and len({n.texts for n in step["beam"]}) == len(step["beam"])

@@ -266,7 +266,7 @@ class Counting(RuleEngine):
 
 def go_on(method, out, calls):
     """The job of a process that may be killed."""
-    run_job(sim_job(method, engine=Counting(calls), threads=4), out, resume=True)
+    run_job(sim_job(method, engine=Counting(calls), threads=4, budget=60), out, resume=True)
 
 
 def _run(tmp_path, method, out, kill_after=None):
