@@ -155,7 +155,7 @@ def test_replies_cannot_be_forged(range_, source):
 
 def test_a_tool_that_forges_its_own_reply_and_runs_on_spoils_only_its_own_call(range_):
     source = hostile.body("os.write(3, reply(find_call_id(), 'mine'))\nwhile True: pass")
-    outcome = range_.attack(source)  # the next call, and that no process is left, is checked inside
+    outcome = range_.attack(source, timeout=5)  # the next call, and that no process is left, is checked inside
     assert outcome.text == "mine"
 
 
@@ -163,7 +163,7 @@ def test_bytes_left_behind_a_reply_cost_the_child_and_not_the_next_call(range_):
     source = hostile.body(
         "i = find_call_id()\nos.write(3, reply(i, 'mine') + reply(bytes(16), 'OWNED') * 10)\nreturn 1"
     )
-    assert range_.attack(source).text == "mine"
+    assert range_.attack(source, timeout=5).text == "mine"
 
 
 def test_a_result_longer_than_anyone_reads_is_cut_in_the_child(range_):
@@ -176,7 +176,7 @@ def test_format_strings_find_no_secret(range_):
         "import statistics\ndef attack(c):\n"
         "    return '{0.sys.modules[os].environ} {0.sys.argv} {0.sys.orig_argv}'.format(statistics)\n"
     )
-    assert "TZ" in range_.attack(source).text
+    assert "TZ" in range_.attack(source, timeout=5).text
 
 
 def test_annotations_are_never_evaluated(range_):
@@ -184,7 +184,7 @@ def test_annotations_are_never_evaluated(range_):
         "import json\ndef attack(c: json.codecs.builtins.open(PLANTED).read()) -> [][1]:\n"
         "    x: [][1] = 'fine'\n    return x\n"
     )
-    assert range_.attack(source).text == '"fine"'
+    assert range_.attack(source, timeout=5).text == '"fine"'
 
 
 def test_other_rows_and_the_evaluation_are_not_in_the_childs_memory(range_):
@@ -229,13 +229,13 @@ def test_every_system_call_that_is_not_listed_is_refused(range_):
 def test_a_foreign_system_call_interface_ends_the_child(range_):
     if platform.machine() != "x86_64":
         pytest.skip("x32 is an x86-64 matter")
-    outcome = range_.attack(hostile.body("libc.syscall(0x40000000 + 39)\nreturn 'OWNED'"))
+    outcome = range_.attack(hostile.body("libc.syscall(0x40000000 + 39)\nreturn 'OWNED'"), timeout=5)
     assert "ended without a result" in outcome.text
 
 
 def test_clone3_is_reported_as_absent_so_that_libraries_fall_back(range_):
     source = hostile.body("r = libc.syscall(435, 0, 0)\nreturn [r, ctypes.get_errno()]")
-    assert range_.attack(source).text == "[-1, 38]"
+    assert range_.attack(source, timeout=5).text == "[-1, 38]"
 
 
 def test_the_zygote_has_one_thread_and_children_have_one(range_):
@@ -248,7 +248,7 @@ def test_limits_read_as_set(range_):
         "r = modules['resource']\n"
         "return [r.getrlimit(n)[0] for n in (r.RLIMIT_FSIZE, r.RLIMIT_NPROC, r.RLIMIT_CORE, r.RLIMIT_NOFILE)]"
     )
-    assert range_.attack(source).text == "[0, 0, 0, 64]"
+    assert range_.attack(source, timeout=5).text == "[0, 0, 0, 64]"
 
 
 def test_capabilities_are_gone(range_):
@@ -256,7 +256,7 @@ def test_capabilities_are_gone(range_):
         "data = ctypes.create_string_buffer(24)\nhead = modules['_struct'].pack('<Ii', 0x20080522, 0)\n"
         "libc.capget(head, data)\nreturn [ctypes.get_errno(), data.raw.hex()]"
     )
-    assert range_.attack(source).text in ('[1, "' + "0" * 48 + '"]', '[0, "' + "0" * 48 + '"]')
+    assert range_.attack(source, timeout=5).text in ('[1, "' + "0" * 48 + '"]', '[0, "' + "0" * 48 + '"]')
 
 
 def test_attacks_at_once_leave_honest_rows_alone(range_):

@@ -42,6 +42,7 @@ from tests.support.llm_server import (
     unauthorized,
     unknown_model,
 )
+from tests.support.processes import wait_until
 
 SECRET = "sk-secret-key-12345"
 
@@ -292,6 +293,7 @@ def test_all_threads_wait_while_the_server_asks_for_it():
         server.faults = lambda request: rate_limited(0.4) if request.number == 2 else None
         threads = [threading.Thread(target=lm, args=(f"question {i}",)) for i in range(12)]
         threads[0].start()
+        assert wait_until(lambda: server.n_requests == 3)
         time.sleep(0.1)  # the first one has been told to wait
         for thread in threads[1:]:
             thread.start()
