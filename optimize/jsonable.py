@@ -12,15 +12,21 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+_PLAIN = frozenset({type(None), bool, int, str})
+
 
 def jsonable(value: Any, *, full_tools: bool = False) -> Any:
     """`value` as dict, list, str, int, float, bool or None; anything unknown becomes its class name, never its `repr`.
 
     (A default `repr` holds a memory address, which differs between runs.)
     """
+    if type(value) in _PLAIN:  # nearly everything, and quick
+        return value
+    if type(value) is dict:
+        return {str(k): jsonable(v, full_tools=full_tools) for k, v in value.items()}
     import dspy
 
-    if value is None or isinstance(value, bool | int | str):
+    if isinstance(value, int | str):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
