@@ -90,8 +90,11 @@ class SearchContext:
         `ConfigurationError` asks for a graph by name when there is none and no traces to infer it from.
         """
         if self._graph is None:
+            given = self.roles.graph
+            if given is None and len(self.roles.names) == 1:  # nobody else to read it
+                given = RoleGraph(self.roles.names, self.roles.predictors)
             traces = [[(c.predictor, c.inputs, c.prediction) for c in row.calls] for row in rows if row.calls]
-            self._graph = resolve_role_graph(self.program, self.roles.graph, traces)
+            self._graph = resolve_role_graph(self.program, given, traces)
         return self._graph
 
     def ensure_graph(self) -> RoleGraph:

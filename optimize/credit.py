@@ -13,6 +13,7 @@ if __name__ == "__main__":  # first of all
     end_on_interrupt()
 
 import argparse
+import math
 import sys
 import traceback
 from collections.abc import Sequence
@@ -95,12 +96,13 @@ def run(args: argparse.Namespace) -> int:
     context = credit_context(args, program, task, models)
     facts = describe(args, program, task, models)
     path = report_path(args, facts)
-    plan = make_credit_plan(args, context)
-    cost = plan.cost(len(context.train))
-    context.ledger.limit = cost
-    if not args.quiet:
-        print(f"{len(plan.runs)} coalitions on {len(context.train)} rows: {cost} rollouts", file=sys.stderr)
     try:
+        plan = make_credit_plan(args, context)
+        ledger, cost = context.ledger, plan.cost(len(context.train))
+        if not args.quiet:
+            first = f", after {ledger.spent:g} to see who reads whom" if ledger.spent else ""
+            print(f"{len(plan.runs)} coalitions on {len(context.train)} rows: {cost} rollouts{first}", file=sys.stderr)
+        ledger.limit = math.ceil(ledger.spent) + cost
         credit = assess(Records(context), plan, context.baseline, context.train, reference=reference)
     except EndpointDown as down:
         print(f"interrupted: {down}", file=sys.stderr)
@@ -110,7 +112,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"stopped by a bug in the program or the metric: {bug}", file=sys.stderr)
         return 3
     if credit is None:
-        why = "the money cap is reached" if context.ledger.out_of_money else "no row could be run in every coalition"
+        lost = f"every row was lost to the infrastructure in some coalition ({ledger.counts['failed_rollouts']} runs)"
+        why = "the money cap is reached" if ledger.out_of_money else lost
         print(f"interrupted: {why}", file=sys.stderr)
         return 1
     report = credit_report(context, credit, facts)
@@ -202,6 +205,7 @@ def credit_context(args: argparse.Namespace, program: Any, task: Any, models: An
 def make_credit_plan(args: argparse.Namespace, context: SearchContext) -> Plan:
     """The coalitions to run. A program without a declared graph is run on three rows first."""
     from optimize.coalitions import Game, make_plan, resolve_mode
+    from optimize.records import unconnected
 
     if unknown := sorted(set(args.fixed) - set(context.roles.names)):
         raise ConfigurationError(f"--fixed: no role {', '.join(unknown)}; there are {', '.join(context.roles.names)}")
@@ -209,10 +213,11 @@ def make_credit_plan(args: argparse.Namespace, context: SearchContext) -> Plan:
         raise ConfigurationError(f"--max-coalitions must be at least 1, got {args.max_coalitions}")
     if not context.train:
         raise ConfigurationError("no rows to run")
+    prompts = args.players == "prompts"
     context.ledger.limit = 3
-    graph = context.ensure_graph()
-    game = Game.of(context, graph, args.fixed, agents=args.players == "roles")
-    mode = "prompts" if args.players == "prompts" else resolve_mode(args.mask_mode, "phi", game)[0]
+    graph = unconnected(context) if prompts else context.ensure_graph()  # prompts are swapped wherever they are
+    game = Game.of(context, graph, args.fixed, agents=not prompts)
+    mode = "prompts" if prompts else resolve_mode(args.mask_mode, "phi", game)[0]
     rng, rows = context.rng("orders"), len(context.train)
     return make_plan(game, mode, credit=args.credit, cap=args.max_coalitions, rng=rng, groups=rows)
 

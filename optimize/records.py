@@ -61,5 +61,10 @@ def graph_of(context: SearchContext, rows: Sequence[Row]) -> RoleGraph:
     except ConfigurationError as error:
         if len(context.roles.names) > 1:
             logger.warning("no role graph (%s): the roles are taken as unconnected", error)
-        context._graph = RoleGraph(context.roles.names, context.roles.predictors)
+        context._graph = unconnected(context)
         return context._graph
+
+
+def unconnected(context: SearchContext) -> RoleGraph:
+    """The roles without an edge between them."""
+    return RoleGraph(context.roles.names, context.roles.predictors)
