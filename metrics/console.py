@@ -10,6 +10,7 @@ from metrics.progress import duration, money
 from metrics.text import plural
 
 EMBEDDED_NOTE = "the model is the embedded rule-based engine, not a language model: its scores say nothing about one"
+UNREADABLE_SHARE = 0.5  # of the replies: from here on a warning
 _OTHER_COUNTS = (
     ("n_refused", "refused (counted as wrong)"),
     ("n_skipped", "skipped (no gold)"),
@@ -28,6 +29,8 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
         lines.append(f"this is: {label}")
     if disagreement := rules_differ(summary.get("official_only_share"), summary.get("strict_only_share")):
         lines.append(f"warning: {disagreement}")
+    if unread := unreadable(summary):
+        lines.append(f"warning: {unread}")
     if summary.get("embedded"):
         lines.append(EMBEDDED_NOTE)
     lines += [str(note) for note in summary.get("notes") or ()]
@@ -128,6 +131,20 @@ def rules_differ(official_only: float | None, strict_only: float | None) -> str:
         if share
     ]
     return f"the two rules differ: {', '.join(sides)}" if sides else ""
+
+
+def unreadable(summary: Mapping[str, Any]) -> str:
+    """That most of the model's replies could not be read, and what to do, in one sentence; "" when fewer were."""
+    bad, calls = int(summary.get("parse_errors") or 0), int(summary.get("lm_calls") or 0)
+    if not bad or bad < UNREADABLE_SHARE * calls:
+        return ""
+    mode = summary.get("tool_calling")
+    other = {"text": "--tool-calling native", "native": "--tool-calling text"}.get(str(mode))
+    ways = [f"{other} (now {mode})" if other else "", "a larger --max-tokens", "another model (docs/models.md)"]
+    return (
+        f"{min(bad, calls)} of {plural(calls, 'model reply', 'model replies')} could not be read, so the score says "
+        f"little about the program: try {' or '.join(way for way in ways if way)}"
+    )
 
 
 def percent(value: float | None) -> str:

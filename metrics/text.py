@@ -36,9 +36,9 @@ def as_text(value: Any) -> str:
         return ""
 
 
-def plural(n: int, what: str) -> str:
-    """`1 question`, `2 questions`."""
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
+def plural(n: int, what: str, many: str = "") -> str:
+    """`1 question`, `2 questions`; `many` where an s is not enough."""
+    return f"{n:,} {what if n == 1 else many or f'{what}s'}"
 
 
 def normalize_answer(text: str) -> str:

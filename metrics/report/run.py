@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from metrics.console import EMBEDDED_NOTE, percent, rules_differ, summary_lines
+from metrics.console import EMBEDDED_NOTE, percent, rules_differ, summary_lines, unreadable
 from metrics.load import load_config, load_rows, load_summary
 from metrics.report.facts import measured
 from metrics.report.files import mapping, number
@@ -60,7 +60,9 @@ def run_page(folder: Path, *, with_traces: bool = True) -> Page:
         "errors": _errors(rows),
         "usage": _usage(summary, traces),
         "measured": measured(facts, config),
-        "notes": [str(note) for note in [summary.get("score_label"), *_listed(summary.get("notes"))] if note],
+        "notes": [
+            str(note) for note in [_warning(facts), summary.get("score_label"), *_listed(summary.get("notes"))] if note
+        ],
         "primary": primary,
         "labels": [name for name in LABELS if any(row.get(name) is not None for row in rows)],
         "rows": [_row(row, primary) for row in rows],
@@ -244,6 +246,11 @@ def _stopped(summary: Mapping[str, Any]) -> dict[str, Any] | None:
     if summary.get("complete"):
         return None
     return {"by": summary.get("stopped_by"), "missing": summary.get("n_missing"), "n": summary.get("n")}
+
+
+def _warning(facts: Mapping[str, Any]) -> str:
+    text = unreadable({**facts, **{key: number(facts.get(key)) for key in ("parse_errors", "lm_calls")}})
+    return f"warning: {text}" if text else ""
 
 
 def _guess_primary(rows: Sequence[Mapping[str, Any]]) -> str:

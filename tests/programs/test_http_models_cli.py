@@ -133,3 +133,15 @@ def test_a_mistake_is_one_line_and_exit_2(run, tmp_path, more, said):
     assert (status, out) == (2, "")
     assert len(err.splitlines()) == 1
     assert said in err
+
+
+def test_replies_that_cannot_be_read_are_one_warning_with_what_to_do(run, tmp_path):
+    with LLMServer(lambda request: "blah blah lorem") as server:
+        status, stdout, _ = run("--program", "centralized", *flags(server.port, tmp_path / "run"))
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    warning = f"warning: {summary['parse_errors']} of {summary['lm_calls']} model replies could not be read"
+    assert status == 0 and stdout.count(warning) == 1
+    assert "--tool-calling native (now text) or a larger --max-tokens or another model (docs/models.md)" in stdout
+    assert warning in (tmp_path / "run" / "report.html").read_text()
+    status, stdout, _ = run("--limit", "2")
+    assert "could not be read" not in stdout
