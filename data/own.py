@@ -1,8 +1,9 @@
 """A user's own questions: a JSON-lines, JSON or parquet file, drawn into train, validation and test rows.
 
-Each row is an object with `question` and `answer`, and optionally `id`, `answer_format` (what the answer must look
-like) and `tools`: a dotted path `package.module:NAME` to a function, a `dspy.Tool`, or a list of them. A JSON file is
-a list of rows, or an object with `rows` and a common `tools` and `answer_format`.
+Each row is an object with `question` and `answer` (a text, a number, or a list of accepted ones), and optionally `id`,
+`answer_format` (what the answer must look like) and `tools`: a dotted path `package.module:NAME` to a function, a
+`dspy.Tool`, or a list of them; or a list of such paths. A JSON file is a list of rows, or an object with `rows` and a
+common `tools` and `answer_format`.
 
     {"question": "Who ...?", "answer": "Ada Lovelace", "tools": "my_package.my_tools:TOOLS"}
 """
@@ -30,8 +31,8 @@ COLUMNS = ("id", "question", "answer", "answer_format", "tools")
 
 @dataclass
 class OwnTask:
-    """Rows of a user's file (see `metrics.task.Task`): right when the answer equals the gold, case and punctuation
-    aside.
+    """Rows of a user's file (see `metrics.task.Task`): right when the answer equals an accepted one, case and
+    punctuation aside.
     """
 
     name: str
@@ -44,7 +45,7 @@ class OwnTask:
     def score(
         self, example: QuestionExample, final_text: str, answer: str | None, last_tool_result: str
     ) -> dict[str, Any]:
-        return score(example.gold, final_text, answer)
+        return score(example.accepted, final_text, answer)
 
     def summarize(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return {}
@@ -141,18 +142,40 @@ def _example(row: Mapping[str, Any], where: str, number: int) -> QuestionExample
         raise ConfigurationError(f"{where}: the id must be a number or a text, got {row_id!r}")
     if not isinstance(row.get("answer_format"), str | None):
         raise ConfigurationError(f"{where}: `answer_format` must be a sentence, got {row['answer_format']!r}")
-    tools = row.get("tools") or []
-    if isinstance(tools, str):
-        tools = load_object(tools, f"{where}: tools")
-    tools = list(tools) if isinstance(tools, list | tuple) else [tools]
-    if odd := [tool for tool in tools if not callable(tool)]:
-        raise ConfigurationError(f"{where}: `tools` must name functions as package.module:NAME, got {odd[0]!r}")
+    accepted = _accepted(row["answer"], where)
     example = QuestionExample(
-        gold=row["answer"],
+        gold=accepted[0],
+        accepted=accepted,
         id=row_id,
         question=row["question"],
-        tools=tools,
+        tools=_tools(row.get("tools") or [], where),
         answer_format=row.get("answer_format"),
         meta={},
     )
     return example.with_inputs("question", "tools", "answer_format")
+
+
+def _accepted(answer: Any, where: str) -> list[Any]:
+    """The accepted answers, the first of them being the one that is shown."""
+    answers = answer if isinstance(answer, list) else [answer]
+    if not answers or any(item in (None, "") or isinstance(item, list | Mapping) for item in answers):
+        raise ConfigurationError(
+            f"{where}: `answer` must be a text, a number, or a list of accepted ones, got {answer!r}"
+        )
+    return answers
+
+
+def _tools(given: Any, where: str) -> list[Any]:
+    """The functions behind a dotted path or a list of paths; a path may lead to a list."""
+    tools: list[Any] = []
+    for path in given if isinstance(given, list) else [given]:
+        if not isinstance(path, str):
+            raise ConfigurationError(
+                f"{where}: `tools` must be package.module:NAME of a function or of a list of functions, or a list of "
+                f"such names, got {path!r}"
+            )
+        found = load_object(path, f"{where}: tools")
+        tools += found if isinstance(found, list | tuple) else [found]
+    if odd := [tool for tool in tools if not callable(tool)]:
+        raise ConfigurationError(f"{where}: `tools` must name functions, {given!r} leads to {odd[0]!r}")
+    return tools

@@ -6,17 +6,20 @@ import re
 import unicodedata
 from typing import Any
 
-from metrics.hotpotqa import extract_answer
+from metrics.hotpotqa import extract_answer, gold_texts
 from metrics.text import as_text
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE)
 
 
 def score(gold: Any, final_text: str, answer: str | None) -> dict[str, Any]:
-    """`correct` and `predicted_answer`: the answer, else what the final message gives (its last `Answer: ...`)."""
+    """`correct` and `predicted_answer`: the answer, else what the final message gives (its last `Answer: ...`).
+
+    `gold` is an answer, or a list or tuple of accepted ones.
+    """
     predicted = answer if as_text(answer).strip() else extract_answer(final_text)
     return {
-        "correct": predicted is not None and answer_key(predicted) == answer_key(gold),
+        "correct": predicted is not None and answer_key(predicted) in map(answer_key, gold_texts(gold)),
         "predicted_answer": predicted,
     }
 

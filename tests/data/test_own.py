@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import pytest
 
@@ -15,6 +16,9 @@ ROWS = [{"question": f"What is {i} plus 1?", "answer": str(i + 1)} for i in rang
 
 def add(a: int, b: int) -> int:
     return a + b
+
+
+MORE = [len, max]
 
 
 @pytest.fixture
@@ -73,6 +77,24 @@ def test_an_answer_is_right_when_it_equals_the_gold_case_and_punctuation_aside(g
     assert score(gold, "", answer)["correct"] is right
 
 
+def test_any_of_several_accepted_answers_is_right_and_the_first_is_shown(file):
+    given = [{**row, "answer": ["1990", "nineteen ninety", 7]} for row in ROWS]
+    task = load_task("own", split="all", data_file=file(lines(given)))
+    example = task.examples[0]
+    verdicts = [task.score(example, "", answer, "")["correct"] for answer in ("1990", "Nineteen-ninety!", "7", "199")]
+    assert verdicts[:1] + verdicts[2:] == [True, True, False]
+    assert task.score(example, "", "nineteen ninety", "")["correct"] is True
+    assert example.gold == "1990" and example.copy().accepted == pickle.loads(pickle.dumps(example)).accepted
+    assert "nineteen" not in str({**dict(example.items()), "": repr(example)})
+
+
+def test_tools_are_a_name_or_a_list_of_names(file):
+    here = "tests.data.test_own"
+    given = [{**ROWS[0], "tools": [f"{here}:add", f"{here}:MORE"]}, {**ROWS[1], "tools": f"{here}:MORE"}]
+    first, second = load_task("own", split="all", data_file=file(lines(given))).examples
+    assert (first.tools, second.tools) == ([add, len, max], [len, max])
+
+
 def test_without_an_answer_field_the_final_message_counts():
     assert score("Paris", "I looked it up.\nAnswer: Paris", None) == {"correct": True, "predicted_answer": "Paris"}
 
@@ -90,7 +112,12 @@ def test_without_an_answer_field_the_final_message_counts():
         ('{"question": "x", "answer": "y", "id": [1]}', "q.jsonl", "the id must be a number or a text"),
         ('{"question": "x", "answer": "y", "answer_format": 3}', "q.jsonl", "`answer_format` must be a sentence"),
         ('{"question": "x", "answer": "y", "tools": "nonsense"}', "q.jsonl", "takes package.module:NAME"),
-        ('{"question": "x", "answer": "y", "tools": [{"name": "add"}]}', "q.jsonl", "name functions as package.module"),
+        ('{"question": "x", "answer": "y", "tools": [{"name": "add"}]}', "q.jsonl", "or a list of such names, got {"),
+        ('{"question": "x", "answer": "y", "tools": ["os:sep"]}', "q.jsonl", "['os:sep'] leads to '/'"),
+        ('{"question": "x", "answer": []}', "q.jsonl", "or a list of accepted ones, got []"),
+        ('{"question": "x", "answer": ["y", ["z"]]}', "q.jsonl", "or a list of accepted ones, got ['y', ['z']]"),
+        ('{"question": "x", "answer": ["y", ""]}', "q.jsonl", "or a list of accepted ones"),
+        ('{"question": "x", "answer": {"y": 1}}', "q.jsonl", "or a list of accepted ones"),
         (lines([{**ROWS[0], "id": 1}, {**ROWS[1], "id": 1}]), "q.jsonl", "more than once"),
     ],
 )
