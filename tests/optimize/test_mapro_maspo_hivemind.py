@@ -363,9 +363,12 @@ def test_rows_lost_to_the_infrastructure_are_not_charged_and_decide_nothing(cls,
     assert stats["counters"]["failed_rollouts"] == 0 or stats["stop_reason"] == "infrastructure"
 
 
+BUDGETS = {"mapro": "80", "maspo": "120", "hivemind": "60"}  # at most the default
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["centralized", "sequential"])
-@pytest.mark.parametrize("method", ["mapro", "maspo", "hivemind"])
+@pytest.mark.parametrize("method", list(BUDGETS))
 def test_the_packaged_sample_gets_better_from_plain_prompts(tmp_path, method, program):
     """With the embedded engine, over the three optimizer seeds of the protocol; a single seed may meet a plateau."""
     from metrics.jsonio import read_json
@@ -374,7 +377,7 @@ def test_the_packaged_sample_gets_better_from_plain_prompts(tmp_path, method, pr
     gains = []
     for seed in ("0", "1", "2"):
         folder = tmp_path / seed
-        words = ["--method", method, "--program", program, "--seed", seed, "--threads", "4", "--quiet"]
+        words = ["--method", method, "--program", program, "--seed", seed, "--budget", BUDGETS[method], "--quiet"]
         assert main([*words, "--out", str(folder)]) == 0
         gains.append(read_json(folder / "result.json")["test"]["delta_pp"])
     assert sum(gains) > 0 and min(gains) >= 0

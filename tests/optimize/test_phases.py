@@ -64,7 +64,7 @@ def test_equal_seeds_give_equal_folders_at_any_thread_count_and_seeds_matter(tmp
     others = [(16, 1)] if method in ("mipro", "gepa") else []
     for k, (threads, seed) in enumerate([(1, 0), (16, 0), *others]):
         engine = RuleEngine(delay=0.0005, style="random")
-        run_job(sim_job(method, engine=engine, threads=threads, seed=seed), tmp_path / str(k))
+        run_job(sim_job(method, engine=engine, threads=threads, seed=seed, budget=60), tmp_path / str(k))
         results.append(folder_contents(tmp_path / str(k)))
     assert results[0].keys() == results[1].keys()
     for name in results[0]:

@@ -34,6 +34,8 @@ class GraphTeam(dspy.Module):
         self.edges = tuple(edges)
         self.order = tuple(roles or dict.fromkeys(r for edge in self.edges for r in edge))
         self.declare = declare
+        graph = self.shape()
+        self.flow = [(role, graph.parents(role)) for role in graph.topological_order()]
         for role in self.order:
             signature = dspy.Signature("question, message -> out", f"You are the {role}. Do your part.")
             setattr(self, role, dspy.Predict(signature.with_updated_fields("out", role=role)))
@@ -47,11 +49,10 @@ class GraphTeam(dspy.Module):
         return self.shape()
 
     def forward(self, question):
-        graph, outs = self.shape(), {}
-        for role in graph.topological_order():
-            message = " | ".join(outs[p] for p in graph.parents(role) if outs[p])
-            outs[role] = getattr(self, role)(question=question, message=message).out
-        last = outs[graph.topological_order()[-1]]
+        outs = {}
+        for role, parents in self.flow:
+            message = " | ".join(outs[p] for p in parents if outs[p])
+            outs[role] = last = getattr(self, role)(question=question, message=message).out
         return dspy.Prediction(answer="right" if last.startswith("ok") else "wrong", message=last)
 
 
