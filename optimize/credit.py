@@ -108,6 +108,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"interrupted: {down}", file=sys.stderr)
         return 1
     except BugFound as bug:
+        if getattr(bug.__cause__, "user_mistake", False):
+            bug.give()
         traceback.print_exception(bug.__cause__ or bug)
         print(f"stopped by a bug in the program or the metric: {bug}", file=sys.stderr)
         return 3

@@ -33,7 +33,7 @@ from optimize.result import build_result, save_candidate, score_means
 from optimize.rows import Row, as_rows, mean_score
 from optimize.search import check_budget, run_search
 from optimize.stats import SearchLog, curve_csv
-from optimize.stops import BugFound, EndpointDown, JobInterrupted, ProgramBug
+from optimize.stops import BugFound, EndpointDown, JobInterrupted
 from optimize.usage import sum_usage
 from programs.compiled_state import package_versions
 
@@ -71,7 +71,7 @@ def run_job(
             progress.close()
             return build_result(job, folder, time.monotonic() - began) if folder.has("test.json") else None
         except BugFound as bug:
-            raise ProgramBug(str(bug)) from bug.__cause__
+            bug.give()
         except EndpointDown as down:
             raise JobInterrupted(str(down)) from down
         finally:

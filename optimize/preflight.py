@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import dspy
@@ -12,6 +13,7 @@ from optimize.context import SearchContext
 from optimize.evaluation import Evaluator
 from optimize.job import Job
 from optimize.ledger import BudgetLedger
+from optimize.scoring import TaskScoring
 from optimize.stops import JobInterrupted
 from optimize.usage import sum_usage
 
@@ -20,7 +22,8 @@ def preflight(job: Job, context: SearchContext) -> dict[str, Any]:
     """Run the baseline on one training row and probe the optimizer's model; JSON-safe facts about both.
 
     Raises `JobInterrupted` when a model is out of reach, `BugFound` when program or metric raise,
-    `ConfigurationError` when a money cap was set for a model whose price nobody knows.
+    `ConfigurationError` when a money cap was set for a model whose price nobody knows, when the program returns no
+    `answer` to score, or the metric no score.
     """
     evaluate = Evaluator(
         program=job.program,
@@ -38,6 +41,7 @@ def preflight(job: Job, context: SearchContext) -> dict[str, Any]:
     row = evaluate(context.baseline, context.train[:1], charge=False, want_trace=False)[0]
     if row.error is not None:
         raise JobInterrupted(f"pre-flight: the task model failed: {row.error['type']}: {row.error['message']}")
+    _check_answer(job, row.prediction)
     usage = sum_usage(evaluate.usage)
     if job.max_usd is not None and usage["usd_without_cache"] is None:
         raise ConfigurationError("--max-usd needs a model with a known price; this one has none")
@@ -52,6 +56,18 @@ def preflight(job: Job, context: SearchContext) -> dict[str, Any]:
     if job.method.needs_optimizer_model and job.optimizer_lm is not job.lm:
         facts["usage"].append(_probe(job.optimizer_lm))
     return facts
+
+
+def _check_answer(job: Job, prediction: Any) -> None:
+    """Refuse a program whose fields a task's rule cannot score; a metric of the user's may read others."""
+    if not isinstance(job.scoring, TaskScoring) or not isinstance(prediction, dspy.Example | Mapping):
+        return
+    fields = list(prediction.keys())
+    if "answer" not in fields and "final_text" not in fields:
+        raise ConfigurationError(
+            f"the program returned {', '.join(map(str, fields)) or 'no fields'} and no answer: name the output field "
+            "`answer`, or give a metric of your own (--metric module:function) that reads what it returns"
+        )
 
 
 def _probe(model: Any) -> dict[str, Any]:

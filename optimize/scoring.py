@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from metrics.errors import ConfigurationError
+from optimize.clip import clip
 from programs.neutral import encodable
 
 
@@ -57,8 +58,8 @@ class MetricScoring:
     """A DSPy metric as the rule.
 
     Accepts `metric(example, prediction)`, with `trace=None` as a third argument, or GEPA's five-argument form; it
-    returns a number, a bool, or a Prediction with `score` and `feedback`. Raises `ConfigurationError` for anything
-    else. With `task`, the task's own scores are recorded beside.
+    returns a number, a bool, or a Prediction with `score` and `feedback`, the score from 0 to 1. Raises
+    `ConfigurationError` for anything else. With `task`, the task's own scores are recorded beside.
     """
 
     def __init__(self, metric: Callable[..., Any], task: Any = None) -> None:
@@ -73,28 +74,36 @@ class MetricScoring:
         return {} if self.task is None else self.task.score(example, final_text, answer, last_tool_result)
 
     def verdict(self, example: Any, rollout: Any, *, reveal_gold: bool) -> Verdict:
-        example = getattr(example, "inner", example)
-        score, feedback = read_score(self.metric(example, rollout.prediction, *[None] * (self._arguments - 2)))
+        given = getattr(example, "inner", example)
+        returned = self.metric(given, rollout.prediction, *[None] * (self._arguments - 2))
+        score, feedback = read_score(returned, f"the metric {self.rule}", example.id)
         if not reveal_gold or feedback is None:
             feedback = _outcome_sentence(score, rollout.row, None)
         return Verdict(score, feedback, {**score_fields(rollout.row), "score": score})
 
 
-def read_score(value: Any) -> tuple[float, str | None]:
-    """(score, feedback) of what a metric returned: float, bool, or anything with `score` and perhaps `feedback`."""
-    feedback = None
+def read_score(value: Any, who: str = "a metric", row: Any = None) -> tuple[float, str | None]:
+    """(score, feedback) of what a metric returned: float, bool, or anything with `score` and perhaps `feedback`.
+
+    `ConfigurationError`, with `who` returned what for which row, for what is no number from 0 to 1.
+    """
+    feedback, score = None, value
     if not isinstance(value, bool | int | float):
         feedback = getattr(value, "feedback", None)
         score = getattr(value, "score", None)
         if score is None and isinstance(value, Mapping):
             score, feedback = value.get("score"), value.get("feedback")
-        value = score
+    where = "" if row is None else f" for row {row}"
     try:
-        return float(value), None if feedback is None else encodable(str(feedback))
+        number = float(score)  # type: ignore[arg-type]
     except (TypeError, ValueError):
+        returned = "None" if value is None else f"{clip(encodable(repr(value)), 80)} ({type(value).__name__})"
         raise ConfigurationError(
-            f"a metric must return a number, a bool, or a Prediction with a `score`; it returned {type(value).__name__}"
+            f"{who} must return a number, a bool, or a Prediction with a `score`; it returned {returned}{where}"
         ) from None
+    if not 0 <= number <= 1:  # nan is refused, too
+        raise ConfigurationError(f"{who} returned {number}{where}; scores are between 0 and 1")
+    return number, None if feedback is None else encodable(str(feedback))
 
 
 def _positional_arguments(metric: Callable[..., Any]) -> int:

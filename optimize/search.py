@@ -22,10 +22,12 @@ logger = logging.getLogger(__name__)
 def check_budget(method: Method, context: SearchContext) -> None:
     """`ConfigurationError` for a program without anything to change, or a budget that cannot score one proposal."""
     if method.changes_programs and not context.baseline.instructions:
-        frozen = ", ".join(context.roles.frozen) or "no predictors at all"
+        frozen = ", ".join(context.roles.frozen)
         raise ConfigurationError(
-            f"nothing to optimize: the program shows no predictor (inside compiled sub-modules: {frozen}); "
+            f"nothing to optimize: all predictors are inside compiled sub-modules ({frozen}); "
             "set _compiled = False on the sub-modules that may change"
+            if frozen
+            else "nothing to optimize, no predictor found: build them (and modules such as dspy.ReAct) in __init__"
         )
     method.check(context)
     needed = method.minimum_budget(context)

@@ -7,6 +7,8 @@ turn them into results or into the `Exception`s below.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 
 class StopSearch(BaseException):
     """The search ends here and keeps its best so far: `reason` is `budget`, `money` or `converged`."""
@@ -26,6 +28,13 @@ class EndpointDown(BaseException):
 
 class BugFound(BaseException):
     """The program or the metric raised; `__cause__` is the error, with its traceback."""
+
+    def give(self) -> NoReturn:
+        """Raise what users see: a mistake of theirs as it is (one line says it all), else `ProgramBug`."""
+        cause = self.__cause__
+        if cause is not None and getattr(cause, "user_mistake", False):
+            raise cause
+        raise ProgramBug(str(self)) from cause
 
 
 class JobInterrupted(RuntimeError):

@@ -25,7 +25,7 @@ from optimize.rows import as_rows, mean_score
 from optimize.scoring import MetricScoring
 from optimize.search import run_search
 from optimize.stats import SearchLog
-from optimize.stops import BugFound, EndpointDown, JobInterrupted, ProgramBug
+from optimize.stops import BugFound, EndpointDown, JobInterrupted
 from programs.role_graph import RoleGraph
 
 logger = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class Method(Teleprompter):
             if self.final_gate and best.id != context.baseline.id:
                 best = self._gate(context, best)
         except BugFound as bug:
-            raise ProgramBug(str(bug)) from bug.__cause__
+            bug.give()
         except EndpointDown as down:
             raise JobInterrupted(str(down)) from down
         result = best.build(student)

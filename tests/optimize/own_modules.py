@@ -63,3 +63,28 @@ def questions(path, n=24):
     rows = [{"id": f"q{i}", "question": f"What is the capital of land {i}?", "answer": f"city {i}"} for i in range(n)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+def too_high(example, prediction):
+    return 2.0
+
+
+FIRST = []
+
+
+def only_later_too_high(example, prediction):
+    """Fine on the row of the pre-flight."""
+    FIRST.append(example.id)
+    return 0.5 if example.id == FIRST[0] else 2.0
+
+
+def words(example, prediction):
+    return "good"
+
+
+def broken(example, prediction):
+    return {}["missing"]
+
+
+def reply_given(example, prediction):
+    return float(bool(prediction.reply))
