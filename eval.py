@@ -30,7 +30,7 @@ RESULTS = Path("results")
 # flags that a suite decides itself, cell by cell
 OF_CELLS = (
     *("program", "load", "dataset", "scenario", "team_size", "rounds", "communication"),
-    *("only", "split_from_file", "export"),
+    *("only", "split_from_file", "export", "metric"),
 )
 
 
@@ -49,6 +49,9 @@ def build_parser() -> argparse.ArgumentParser:
     add_run_flags(parser)
     group = parser.add_argument_group("other jobs")
     group.add_argument("--load", metavar="FILE|NAME", help="run a compiled program (a file, or a packaged name)")
+    group.add_argument("--metric", metavar="MODULE:METRIC",
+                       help="score with a DSPy metric of your own, package.module:metric, as optimize.run does; "
+                            "default: the dataset's rules")  # fmt: skip
     group.add_argument("--tolerate-errors", type=share_or_count, default=0, metavar="X",
                        help="exit 0 although up to this many questions failed (a share below 1 or a count); "
                             "default: 0")  # fmt: skip
@@ -146,7 +149,7 @@ def run(args: argparse.Namespace) -> int:
     notices = settle_dataset(args, _header(args))
     models = lms_from_args(args)
     program = _program(args, models.role_models)
-    job = prepare(args, models, program, task_from_args(args))
+    job = prepare(args, models, program, _task(args))
     folder = Path(args.out) if args.out else default_folder(RESULTS, job.config["settings"], resume=args.resume)
     _say(args, [*notices, *dataset_notices(args, job.task)])
     summary = job.run(folder, args.max_usd)
@@ -340,6 +343,16 @@ def _show(args: argparse.Namespace, path: Path, lines: Sequence[str]) -> None:
 def _say(args: argparse.Namespace, lines: Sequence[str]) -> None:
     for line in () if args.quiet else lines:
         print(line, file=sys.stderr)
+
+
+def _task(args: argparse.Namespace) -> Any:
+    task = task_from_args(args)
+    if args.metric is None:
+        return task
+    from data.own import load_object
+    from optimize.metric_task import MetricTask
+
+    return MetricTask(task, load_object(args.metric, "--metric"), args.metric)
 
 
 def _check_flags(args: argparse.Namespace) -> None:

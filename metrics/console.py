@@ -86,10 +86,9 @@ def _score(summary: Mapping[str, Any]) -> str:
     for key, label in (("strict_accuracy", "strict"), ("f1", "F1"), ("cover_em", "cover EM")):
         if key in summary:
             parts.append(f"{label} {percent(summary[key])}")
-    beside = [percent(nothing.get(name))]
-    if "strict_accuracy" in nothing:
-        beside.append(f"strict {percent(nothing['strict_accuracy'])}")
-    parts.append(f"a do-nothing answer scores {', '.join(beside)}")
+    if name in nothing:  # a metric of the user's own is not asked about it
+        strict = f", strict {percent(nothing['strict_accuracy'])}" if "strict_accuracy" in nothing else ""
+        parts.append(f"a do-nothing answer scores {percent(nothing[name])}{strict}")
     return " · ".join(parts)
 
 

@@ -245,6 +245,7 @@ class _Run:
             question_timeout=settings.limits.question_timeout,
             keep_trace=settings.keep_traces,
             meter=meter,
+            score_prediction=getattr(self.task, "score_prediction", None),
         )
 
     def _arrived(self, example: Any, rollout: Rollout | None, error: BaseException | None) -> None:

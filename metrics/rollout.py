@@ -67,8 +67,10 @@ def run_rollout(
     active_roles: frozenset[str] | None = None,
     keep_trace: bool = True,
     meter: UsageMeter | None = None,
+    score_prediction: Callable[[Any, Any], Mapping[str, Any]] | None = None,
 ) -> Rollout:
-    """Run `program(**example.inputs())` once and score it with `task_score` (the task's `score`).
+    """Run `program(**example.inputs())` once and score it with `task_score` (the task's `score`), and with
+    `score_prediction` where a rule reads the whole prediction (a task's `score_prediction`).
 
     `seed` and `phase` with the example's id give the question's seed; `decoding` (None: the program's own)
     goes into every predictor call; `question_timeout` in seconds (None or 0: no limit) becomes the deadline that
@@ -113,8 +115,10 @@ def run_rollout(
         outcome = read_prediction(prediction)
         _raise_reported(outcome)
         scores = dict(task_score(example, outcome.final_text, outcome.answer, outcome.last_tool_result))
+        if score_prediction is not None:
+            scores.update(score_prediction(example, prediction))
     except Exception as raised:
-        error = raised
+        error, scores = raised, {}
 
     described = describe_error(error) if error is not None else None
     row = start_row(example, task_score, outcome, scores=scores, error=described)

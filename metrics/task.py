@@ -34,6 +34,7 @@ class Task(Protocol):
     examples: Sequence[QuestionExample]
     config: dict[str, Any]  # dataset, revision or file hash, setting, split, n, ids hash, wiki source, sandbox ...
     # optional: `notices: list[str]`, lines for the user;
+    # optional: `score_prediction(example, prediction) -> dict`, scores that need all that the program returned;
     # optional: `refusal: str | None`, one line why no row may run (dataset code without the opt-in): the rows then
     # count as wrong, no program is called and no model is asked
 

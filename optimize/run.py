@@ -116,10 +116,10 @@ _MEASURING = (  # flags that say what is measured and with which model; the prog
 
 
 def _reproduce(args: argparse.Namespace, folder: Path, result: dict[str, Any]) -> list[str]:
-    """The command that runs the deployed program on the same test rows; none for a user's own metric."""
-    if result["metric"] not in ("official", "strict"):
-        return []
+    """The command that runs the deployed program on the same test rows, with a user's own metric."""
     words = ["--load", str(folder / "program.json"), "--dataset", result["dataset"]]
+    if result["metric"] not in ("official", "strict"):
+        words += ["--metric", result["metric"]]
     parser = build_parser()
     for name in _MEASURING:
         value = getattr(args, name)
