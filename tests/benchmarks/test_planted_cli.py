@@ -27,7 +27,7 @@ def call(*arguments, out=None):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_a_small_table_and_its_files(tmp_path):
+def test_a_small_table_and_its_files(tmp_path, capsys):
     done = call(*SMALL, out=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "AND chain2" in done.stdout and "blamed" in done.stdout
@@ -45,13 +45,14 @@ def test_a_small_table_and_its_files(tmp_path):
 
     torn = (tmp_path / "runs.jsonl").read_text()[:-40]  # killed in the middle of a line
     (tmp_path / "runs.jsonl").write_text(torn)
-    again = call(*SMALL, "--json", "--no-plot", out=tmp_path)
-    assert "1/1 runs" in again.stderr and "4/4" not in again.stderr, "only the lost run is made again"
-    before, after = (json.loads(t)["cells"] for t in (json.dumps(summary), again.stdout.rpartition("\n/")[0]))
+    assert planted.main([*SMALL, "--json", "--no-plot", "--out", str(tmp_path)]) == 0
+    again = capsys.readouterr()
+    assert "1/1 runs" in again.err and "4/4" not in again.err, "only the lost run is made again"
+    before, after = (json.loads(t)["cells"] for t in (json.dumps(summary), again.out.rpartition("\n/")[0]))
     for one, other in zip(before, after, strict=True):
         assert {**one, "seconds": 0} == {**other, "seconds": 0}
-    whole = call(*SMALL, "--no-plot", out=tmp_path)
-    assert "runs" not in whole.stderr
+    assert planted.main([*SMALL, "--no-plot", "--out", str(tmp_path)]) == 0
+    assert "runs" not in capsys.readouterr().err
 
 
 def test_results_of_other_code_are_not_mixed_in(tmp_path):

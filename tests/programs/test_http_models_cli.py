@@ -49,20 +49,18 @@ def rows_of(out):
     return rows
 
 
-def test_a_dead_endpoint_ends_in_one_clear_line_and_is_finished_later(tmp_path):
+def test_a_dead_endpoint_ends_in_one_clear_line_and_is_finished_later(run, tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
 
-    def start(*more):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": SECRET}
-        began = time.monotonic()
-        done = subprocess.run(
-            [sys.executable, ROOT / "eval.py", *flags(port, str(tmp_path / "run"), "--retries", "1", *more)],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-        return done, time.monotonic() - began
-
-    dead, seconds = start()
+    words = flags(port, str(tmp_path / "run"), "--retries", "1")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": SECRET}
+    began = time.monotonic()
+    dead = subprocess.run(
+        [sys.executable, ROOT / "eval.py", *words],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    seconds = time.monotonic() - began
     assert dead.returncode == 1, dead.stderr
     assert seconds < 45
     assert "Traceback" not in dead.stdout + dead.stderr
@@ -73,9 +71,10 @@ def test_a_dead_endpoint_ends_in_one_clear_line_and_is_finished_later(tmp_path):
     assert [(row["correct"], row["error"]["kind"]) for row in rows_of(tmp_path / "run")] == [(None, "model")] * 4
 
     traces = read_traces(SAMPLE)
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     with LLMServer(Replay(traces), port=port):
-        later, _ = start("--resume")
-    assert later.returncode == 0, later.stderr
+        status, _, err = run(*words, "--resume")
+    assert status == 0, err
     assert [row["correct"] for row in rows_of(tmp_path / "run")] == [True] * 4
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["n_scored"], summary["n_errors"], summary["complete"]) == (4, 0, True)
