@@ -96,6 +96,8 @@ def only_ids(args: argparse.Namespace) -> list[str] | None:
 def dataset_notices(args: argparse.Namespace, task: Any) -> list[str]:
     """Lines for the user about what is going to run: the task's own, and one when the default cut the rows."""
     notices = list(getattr(task, "notices", ()))
+    if notices and task.name == OWN and task.config.get("split") != "all":  # nothing for an optimization: it has splits
+        notices[0] += "; --split all runs every row"
     of = task.config.get("n_split", 0) - getattr(args, "offset", 0)
     if getattr(args, "limit", None) is None and hasattr(args, "only") and row_limit(args) and of > len(task.examples):
         split = task.config.get("split")

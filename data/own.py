@@ -94,7 +94,7 @@ def load(
     config = {"dataset": name, "data_file": data_file, "data_sha256": file_hash(data_file), **choice.config}
     if scenario:
         config["setting"] = scenario
-    part = f"the {split} split: {config['n_split']} of {len(examples)} rows of {source}; --split all runs every row"
+    part = f"the {split} split: {config['n_split']} of {len(examples)} rows of {source}"
     return OwnTask(name, choice.rows, config, notices=[part] if split != "all" else [])
 
 

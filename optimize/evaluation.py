@@ -14,6 +14,7 @@ from typing import Any
 
 import dspy
 
+from metrics.console import UNREADABLE_SHARE
 from metrics.errors import describe_error, error_kind
 from metrics.pool import run_pool
 from metrics.rollout import Rollout, run_rollout
@@ -362,10 +363,11 @@ def _texts_of(call: NodeCall) -> list[Any]:
 
 
 def _unreadable(rollout: Rollout) -> str | None:
-    """Which reply could not be read, when the run has no answer because of it."""
+    """What could not be read, when the run has no answer because of it, or one that most replies had no part in."""
     if isinstance(rollout.error, dspy.utils.exceptions.AdapterParseError):
         fields = ", ".join(rollout.error.signature.output_fields)
         return f"{fields} could not be read from the reply {clip(encodable(str(rollout.error.lm_response)), 120)!r}"
-    if rollout.error is None and not rollout.row.get("predicted_answer") and rollout.row.get("parse_errors"):
-        return "the model's replies did not have the form that the program asks for"
+    bad, calls = rollout.row.get("parse_errors") or 0, rollout.row["n_lm_calls"]
+    if rollout.error is None and bad and (bad >= UNREADABLE_SHARE * calls or not rollout.row.get("predicted_answer")):
+        return f"{min(bad, calls)} of {calls} replies did not have the form that the program asks for"
     return None

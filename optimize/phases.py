@@ -99,7 +99,7 @@ def optimize(
         for line in estimate_lines(estimate(job.method, context, n_test, measured)):
             notify(line)
         if said := measured.get("unreadable"):
-            notify(f"WARNING: the first run gave no answer: {said}; such runs score 0 and teach a method little")
+            notify(f"WARNING: the first run could not be read: {said}; such runs teach a method little")
         for by_role in measured["usage"]:
             context.evaluate.usage.append(by_role)
             for part in by_role.values():

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from metrics.console import EMBEDDED_NOTE
+from metrics.console import EMBEDDED_NOTE, UNREADABLE_SHARE
 from metrics.progress import duration, money
 from metrics.statistics import mean, mean_interval, paired_bootstrap
 from optimize.candidates import Candidate
@@ -94,7 +94,7 @@ def build_result(job: Job, folder: JobFolder, seconds: float) -> dict[str, Any]:
         },
         "usage": usage,
         "usage_total": total,
-        "warnings": _warnings(job, selection, test),
+        "warnings": _warnings(job, counters, selection, test),
         "wall_s": round(earlier + seconds, 3),
     }
     folder.write("result.json", result)
@@ -137,13 +137,21 @@ def _changed(job: Job, selection: Mapping[str, Any]) -> list[str]:
     return list(Candidate.from_json(selection["candidate"]).changed_from(job.baseline))
 
 
-def _warnings(job: Job, selection: Mapping[str, Any], test: Mapping[str, Any]) -> list[str]:
+def _warnings(
+    job: Job, counters: Mapping[str, int], selection: Mapping[str, Any], test: Mapping[str, Any]
+) -> list[str]:
     found = []
     lost_form, n = selection.get("unreadable") or {"n": 0}, len(selection["rows"])
     if 2 * lost_form["n"] >= n > 0:
         found.append(
-            f"{lost_form['n']} of {n} baseline runs on validation gave no answer ({lost_form['example']}): make the "
-            "program ask for what the model can give, or take another model; a method learns little from such runs"
+            f"{lost_form['n']} of {n} baseline runs on validation could not be read ({lost_form['example']}): make "
+            "the program ask for what the model can give, or take another model; a method learns little from such runs"
+        )
+    asked = counters["rewrite_calls"] + counters["judge_calls"]
+    if (unused := min(counters["parse_failures"], asked)) >= UNREADABLE_SHARE * asked > 0:
+        found.append(
+            f"{unused} of {asked} replies of the optimizer's model ({job.settings['reflection_model']}) could not be "
+            "used: this says little about the method; choose another --reflection-model"
         )
     for where, before, after in (
         ("validation", selection["baseline"], selection[selection["deployed"]]),

@@ -78,7 +78,7 @@ class Row:
     node_calls: int = 0  # predictor calls that were executed
     replayed_calls: int = 0  # predictor calls that the replay cache answered
     prediction: Any = None  # what the program returned; None when answered from a journal
-    unreadable: str | None = None  # which reply could not be read, where that left the run without an answer
+    unreadable: str | None = None  # what could not be read, where the run has no answer that rests on replies
 
     @property
     def usable(self) -> bool:

@@ -130,7 +130,8 @@ def _reproduce(args: argparse.Namespace, folder: Path, result: dict[str, Any]) -
             words += [flag] if item is True else [flag, str(item)]
     if not result["dataset"].endswith("-sample"):
         words += ["--limit", "0"]
-    return [f"same rows   python eval.py {shlex.join(words)}"]
+    command = "eval.py" if Path("eval.py").is_file() else "-m eval"
+    return [f"same rows   python {command} {shlex.join(words)}"]
 
 
 if __name__ == "__main__":

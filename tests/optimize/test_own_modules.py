@@ -92,6 +92,13 @@ def test_a_program_without_an_answer_is_refused_unless_a_metric_reads_what_it_re
     assert optimized(tmp_path, capsys, "Replies", *own)[0] == 0
 
 
+def test_no_advice_is_given_that_the_command_does_not_take(tmp_path, capsys):
+    data = ["--data-file", str(questions(tmp_path / "q.jsonl")), "--allow-any-cell", "--dry-run"]
+    assert run.main(["--method", "identity", "--program", f"{HERE}:One", *data]) == 0
+    said = capsys.readouterr().err
+    assert "the train split: 12 of 24 rows of q.jsonl" in said and "--split" not in said
+
+
 def test_a_predictor_that_is_built_in_forward_is_named_as_such(tmp_path, capsys):
     status, printed = optimized(tmp_path, capsys, "Late", "--method", "bootstrap")
     assert status == 2 and "no predictor found: build them" in printed.err and "in __init__" in printed.err

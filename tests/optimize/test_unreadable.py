@@ -13,7 +13,9 @@ from optimize.phases import run_job, search_context
 from optimize.result import result_lines
 from optimize.run import main
 from optimize.scoring import Verdict
+from programs import build_program
 from tests.optimize.jobs import sim_job
+from tests.support.rules import RuleEngine
 
 
 class WantsAnObject(dspy.Module):
@@ -39,10 +41,30 @@ def test_a_job_whose_replies_cannot_be_read_says_so_and_ends_early(tmp_path, met
     warned = [line for line in said if line.startswith("WARNING")]
     assert len(warned) == 1 and "answer could not be read from the reply" in warned[0]
     assert said.index(warned[0]) < next(i for i, line in enumerate(said) if "rollouts: best so far" in line)
-    assert any("9 of 9 baseline runs on validation gave no answer" in warning for warning in result["warnings"])
+    assert any("9 of 9 baseline runs on validation could not be read" in warning for warning in result["warnings"])
     proposals = next(line for line in lines if line.startswith("proposals"))
     assert proposals.startswith("proposals   0 tried") and "since no run" in proposals
     assert result["rollouts"] < result["budget"], "the budget is not spent on steps that cannot propose anything"
+
+
+BABBLE = RuleEngine(style="garbage")  # no reply of it can be read
+
+
+@pytest.mark.parametrize("method", ["mapro", "maspo", "gepa", "hivemind"])
+def test_a_useless_reflection_model_is_named_at_the_end(tmp_path, method):
+    _, result, lines = run(tmp_path, method, optimizer=BABBLE)
+    (warned,) = result["warnings"]
+    assert "replies of the optimizer's model (sim/rules) could not be used" in warned
+    bad, of = warned.split()[0:3:2]
+    assert bad == of, "every one"
+    assert f"WARNING: {warned}" in lines
+
+
+def test_a_team_of_ours_with_unreadable_replies_is_warned_about_too(tmp_path):
+    program = build_program("sequential", team_size=2)
+    said, result, _ = run(tmp_path, "identity", program, engine=BABBLE)
+    assert any(line.startswith("WARNING: the first run could not be read") for line in said)
+    assert any("9 of 9 baseline runs on validation could not be read" in warning for warning in result["warnings"])
 
 
 def test_a_resumed_job_gives_the_same_warning(tmp_path):
@@ -74,15 +96,27 @@ def test_the_log_of_gepa_names_the_split_of_every_trial(tmp_path):
     [
         ([], "--dataset toolhop-sample"),
         (["--seed", "1", "--metric", "strict"], "--dataset toolhop-sample --seed 1"),
-        (["--metric", "tests.optimize.test_unreadable:half"], None),
+        (
+            ["--metric", "tests.optimize.test_unreadable:half"],
+            "--dataset toolhop-sample --metric tests.optimize.test_unreadable:half",
+        ),
     ],
 )
 def test_the_closing_screen_names_a_command_only_where_it_measures_the_same(tmp_path, capsys, words, shown):
     folder = tmp_path / "job"
     assert main(["--method", "identity", "--budget", "3", "--program", "single", "--out", str(folder), *words]) == 0
-    found = [line for line in capsys.readouterr().out.splitlines() if "eval.py" in line]
-    command = f"same rows   python eval.py --load {folder / 'program.json'} {shown}"
-    assert found == ([] if shown is None else [command])
+    assert same_rows(capsys) == f"python eval.py --load {folder / 'program.json'} {shown}"
+
+
+def same_rows(capsys):
+    (found,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("same rows ")]
+    return found.removeprefix("same rows").strip()
+
+
+def test_the_command_works_where_there_is_no_clone(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["--method", "identity", "--budget", "3", "--program", "single", "--out", "job"]) == 0
+    assert same_rows(capsys).startswith("python -m eval --load job/program.json ")
 
 
 def half(example, prediction):
