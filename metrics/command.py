@@ -1,15 +1,15 @@
 """What every command line does alike: one line for a mistake, an exit status, no traceback for Ctrl-C.
 
-    if __name__ == "__main__":  # first of all
-        from metrics.interrupt import end_on_interrupt
+if __name__ == "__main__":  # first of all
+    from metrics.interrupt import end_on_interrupt
 
-        end_on_interrupt()
-    ...
-    def main(argv: Sequence[str] | None = None) -> int:
-        return run_command(build_parser(), run, argv)
+    end_on_interrupt()
+...
+def main(argv: Sequence[str] | None = None) -> int:
+    return run_command(build_parser(), run, argv)
 
-    if __name__ == "__main__":
-        run_main(main)
+if __name__ == "__main__":
+    run_main(main)
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from metrics.interrupt import INTERRUPTED, end_on_interrupt, raise_on_interrupt
+
+NOTICE = 25  # level of log lines for people that are no warnings (`programs.retrying`)
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -57,7 +59,7 @@ def run_command(
     `exit_status`, else 2; Ctrl-C is the line `interrupted` and 130. Everything else raises: it is a bug.
     """
     args = parser.parse_args(argv)
-    set_up_logging(getattr(args, "verbose", False))
+    set_up_logging(getattr(args, "verbose", False), quiet=getattr(args, "quiet", False))
     try:
         return run(args)
     except KeyboardInterrupt:
@@ -70,12 +72,17 @@ def run_command(
         return getattr(error, "exit_status", 2)
 
 
-def set_up_logging(verbose: bool) -> None:
-    """Warnings (with `verbose` also information) of all libraries on stderr."""
+def set_up_logging(verbose: bool, *, quiet: bool = False) -> None:
+    """Warnings of all libraries on stderr; with `verbose` also information, unless `quiet` also notices."""
     import logging
 
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setLevel(logging.INFO if verbose else logging.WARNING)  # here, since some libraries set their own level
+    class Handler(logging.StreamHandler):  # type: ignore[type-arg]
+        stream = property(lambda self: sys.stderr, lambda self, value: None)  # a live line puts its own in place
+
+    logging.addLevelName(NOTICE, "note")
+    handler = Handler()
+    # here, since some libraries set their own level
+    handler.setLevel(logging.INFO if verbose else logging.WARNING if quiet else NOTICE)
     logging.basicConfig(handlers=[handler], level=handler.level, format="%(levelname)s %(name)s: %(message)s")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -17,11 +18,14 @@ from dspy.utils.exceptions import (
     is_retryable_lm_error,
 )
 
+logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 LONGEST_PAUSE = 60.0  # seconds between two attempts when the server names no time
 TIMEOUT_RETRIES = 1  # each costs a whole timeout
 MIN_GAP, MAX_GAP = 0.01, 2.0  # seconds between two requests after a rate limit
+NOTICE = 25  # level of what people should know and no program need act on; command lines show it unless quiet
+NOTICE_SECONDS = 10.0  # between two notices of a model
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class Limiter:
         self._open_at = 0.0  # monotonic seconds: nobody sends before
         self._gap = 0.0
         self._slowed_at = 0.0
+        self._limits = 0
+        self._quiet_until = 0.0
         self._jitter = random.Random(0)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Limiter:
@@ -78,10 +84,25 @@ class Limiter:
         """The server asked for `seconds` of rest, in answer to a request sent at `sent_at` (monotonic seconds)."""
         with self._lock:
             now = time.monotonic()
+            self._limits += 1
             if sent_at > self._slowed_at:  # one 429 of a burst slows the pace down, not each of its 64
                 self._slowed_at = now
                 self._gap = min(max(2 * self._gap, MIN_GAP), max(seconds, MIN_GAP), MAX_GAP)
             self._open_at = max(self._open_at, now + seconds)
+
+    def limit_notice(self, error: LMError, seconds: float) -> None:
+        """Tell people that everybody waits."""
+        how_often = f", {self._limits} times so far" if self._limits > 1 else ""
+        self.notice(error, f"the server limits the rate: all wait {seconds:.3g} s as it asks{how_often}")
+
+    def notice(self, error: LMError, text: str) -> None:
+        """Log one line for people, unless one was logged just now."""
+        with self._lock:
+            now = time.monotonic()
+            if now < self._quiet_until:
+                return
+            self._quiet_until = now + NOTICE_SECONDS
+        logger.log(NOTICE, "%s: %s", error.model or "model", text)
 
     def succeeded(self) -> None:
         """A request got through."""
@@ -109,12 +130,18 @@ def call_with_retries(attempt: Callable[[], Result], policy: RetryPolicy, limite
                 if not policy.retries or time.monotonic() - began + pause > policy.patience:
                     raise _tried(error, failures + limits, pause) from None
                 limiter.limited(pause, sent_at)
+                limiter.limit_notice(error, pause)
                 continue
             failures += 1
             timeouts += isinstance(error, LMTimeoutError)
             if failures > policy.retries or timeouts > min(TIMEOUT_RETRIES, policy.retries):
                 raise _tried(error, failures + limits) from None
-            time.sleep(policy.pause(failures))
+            pause = policy.pause(failures)
+            if failures > 1 or isinstance(error, LMTimeoutError):  # a single hiccup is no news
+                limiter.notice(
+                    error, f"{error.message}; trying again in {pause:.3g} s ({failures} of {policy.retries})"
+                )
+            time.sleep(pause)
         else:
             limiter.succeeded()
             return result

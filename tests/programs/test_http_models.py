@@ -101,6 +101,19 @@ def test_a_passing_fault_is_tried_again(fault):
         assert server.n_requests == 3
 
 
+def test_waiting_is_told_at_most_every_few_seconds(caplog):
+    caplog.set_level(25)
+    with LLMServer("fine", faults=[rate_limited(0.01)] * 5) as server:
+        model(server)("hello")
+    with LLMServer("fine", faults=[server_error(500)] * 3) as server:
+        model(server)("hello")
+    with LLMServer("fine", faults=[server_error(500)]) as server:
+        model(server)("hello")
+    limited, failing = [record.getMessage() for record in caplog.records if record.name == "programs.retrying"]
+    assert "the server limits the rate: all wait 0.01 s as it asks" in limited
+    assert "trying again in" in failing and "(2 of 4)" in failing
+
+
 def test_a_slow_first_byte_is_waited_for():
     with LLMServer("fine", faults=[slow_first_byte(0.3)]) as server:
         assert model(server, timeout=3)("hello") == ["fine"]

@@ -144,3 +144,14 @@ def test_replies_that_cannot_be_read_are_one_warning_with_what_to_do(run, tmp_pa
     assert warning in (tmp_path / "run" / "report.html").read_text()
     status, stdout, _ = run("--limit", "2")
     assert "could not be read" not in stdout
+
+
+def test_a_server_that_asks_to_wait_is_told_of_at_once_unless_quiet(tmp_path):
+    for out, more, told in (("a", (), 1), ("b", ("--quiet",), 0)):
+        with LLMServer("blah", faults=[rate_limited(0.2)] * 3) as server:
+            done = subprocess.run(
+                [sys.executable, ROOT / "eval.py", *flags(server.port, str(tmp_path / out), *more)],
+                cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60,
+            )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("note programs.retrying: openai/m: the server limits the rate: all wait 0.2 s") == told
