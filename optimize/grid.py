@@ -23,6 +23,7 @@ if __name__ == "__main__":  # first of all
 import argparse
 import difflib
 import itertools
+import signal
 import subprocess
 import sys
 import threading
@@ -35,6 +36,7 @@ from typing import Any, NoReturn
 
 from metrics.command import CommandParser, run_command, run_main
 from metrics.errors import ConfigurationError
+from metrics.interrupt import INTERRUPTED
 from metrics.jsonio import read_json
 from optimize.conformance import SEEDS, grid_cells
 from optimize.methods import METHODS
@@ -184,12 +186,15 @@ def run_grid(
     def one(job: GridJob) -> None:
         finished = run(job.command(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         with lock:
-            if finished.returncode:
-                failed.append(job)
+            if job.state == "done":  # also where the interruption came after its last file
+                notify(f"done: {job.folder}")
+                return
+            failed.append(job)
+            if finished.returncode in (INTERRUPTED, -signal.SIGINT):
+                notify(f"interrupted: {job.folder}: the same grid again goes on")
+            else:
                 last = (finished.stderr.strip().splitlines() or [f"exit status {finished.returncode}"])[-1]
                 notify(f"failed: {job.folder}: {last}")
-            else:
-                notify(f"done: {job.folder}")
 
     with ThreadPoolExecutor(max_workers=max(1, parallel)) as pool:
         list(pool.map(one, todo))

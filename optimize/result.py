@@ -11,6 +11,7 @@ from metrics.progress import duration, money
 from metrics.statistics import mean, mean_interval, paired_bootstrap
 from optimize.candidates import Candidate
 from optimize.job import FORMAT, OPTIMIZATION, Job, JobFolder
+from optimize.methods.base import SEARCH_DECODING
 from optimize.rows import Row, mean_score
 from optimize.usage import add_usage
 from programs.compiled_file import save_program
@@ -79,6 +80,7 @@ def build_result(job: Job, folder: JobFolder, seconds: float) -> dict[str, Any]:
         "invalid_trials": stats["invalid_trials"],
         "no_proposal": _why_none(job, stats),
         "stop_reason": stats["stop_reason"],
+        "search_score": stats["best_score"],  # of the incumbent, where the search chose it
         "deployed": selection["deployed"],
         "reason": selection["reason"],
         "changed": _changed(job, selection),
@@ -183,12 +185,15 @@ def result_lines(result: Mapping[str, Any]) -> list[str]:
     deployed = f"deployed: the {'optimized program' if result['deployed'] == 'incumbent' else 'baseline'}"
     low, high = test["delta_interval_pp"] or (0.0, 0.0)
     delta = "n/a" if test["delta_pp"] is None else f"{test['delta_pp']:+.1f} points [{low:+.1f}, {high:+.1f}]"
+    if result["deployed"] == "baseline":  # an interval would look like certainty
+        delta = "both sides are the same program"
     optimizer_calls = counters["rewrite_calls"] + counters["judge_calls"] + counters["probe_calls"]
     lines = [
         f"{_method_label(result)} on {result['program']}{shape} · {result['dataset']} · "
         f"model {result['model']} · optimizer seed {result['seed']}",
         f"validation  {_pct(validation['baseline']['score'])} -> {_pct(validation['incumbent']['score'])}"
         f"   {deployed} ({result['reason']})",
+        *_search_line(result),
         f"test        {_pct(before['score'])} -> {_pct(after['score'])}   {delta}   {test['n_scored']} rows, "
         f"{result['scoring']}",
         *_strict_line(test),
@@ -235,6 +240,17 @@ def _strict_line(test: Mapping[str, Any]) -> list[str]:
     if None not in strict:
         return [f"   strict   {_pct(strict[0])} -> {_pct(strict[1])}"]
     return [f"   F1       {_pct(f1[0])} -> {_pct(f1[1])}"] if None not in f1 else []
+
+
+def _search_line(result: Mapping[str, Any]) -> list[str]:
+    """Why the best score of the search is not the validation score of the same program."""
+    incumbent, score = result["validation"]["incumbent"], result["search_score"]
+    same = incumbent["candidate"] == result["validation"]["baseline"]["candidate"]
+    if same or None in (incumbent["score"], score) or abs(incumbent["score"] - score) < 0.0005:
+        return []
+    decoding = {**SEARCH_DECODING, **(result["decoding"] or {})}
+    said = ", ".join(f"{name} {value:g}" for name, value in decoding.items() if isinstance(value, int | float))
+    return [f"   in search {_pct(score)}: on the rows by which it chose, with {said} and seeds of its own"]
 
 
 def _method_label(result: Mapping[str, Any]) -> str:

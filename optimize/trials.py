@@ -30,7 +30,8 @@ class Trials:
         choice = rows[len(self.train) :] or rows
         score = mean_score(choice) if all(row.usable for row in rows) else None
         split = "validation" if self.validation else "train"
-        self.context.log.evaluated(candidate, split, score, len(rows))
+        beside = {"beside": {"train": len(self.train)}} if self.validation and self.train else {}
+        self.context.log.evaluated(candidate, split, score, len(choice), **beside)
         self.scores[candidate.id] = score
         return score
 

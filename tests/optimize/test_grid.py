@@ -86,6 +86,23 @@ def test_a_grid_runs_what_is_missing_and_goes_on_after_an_interruption(tmp_path,
     assert "4 jobs: 4 done, 0 interrupted, 0 missing" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("status", [130, -2])
+def test_an_interrupted_job_is_called_that_unless_it_had_finished(tmp_path, status):
+    path = tmp_path / "grid.toml"
+    path.write_text(GRID.format(out=tmp_path / "runs"))
+    jobs, said = read_grid(path)[:2], []
+
+    def run(command, **_):
+        if len(said) == 1:  # the second one: it was about to leave
+            jobs[1].folder.mkdir(parents=True)
+            (jobs[1].folder / "result.json").write_text(json.dumps({"test": {"complete": True}}))
+        return SimpleNamespace(returncode=status, stderr="")
+
+    assert run_grid(jobs, 1, said.append, run) == 1
+    assert said == [f"interrupted: {jobs[0].folder}: the same grid again goes on", f"done: {jobs[1].folder}"]
+    assert [job.state for job in jobs] == ["missing", "done"]
+
+
 def test_the_standard_grid_and_mistakes_in_a_file(tmp_path, capsys):
     path = tmp_path / "grid.toml"
     path.write_text('[grid]\nstandard = true\nmethod = "gepa"\n')
