@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import dspy
@@ -13,6 +14,7 @@ from programs.team import Team
 from programs.tool_calls import execute_call
 from programs.tools import ToolList
 
+logger = logging.getLogger(__name__)
 _QUERY = ("query", "q", "question", "search_query", "text")
 
 
@@ -20,11 +22,13 @@ class DirectSearch(Team):
     """The program itself searches once, with the question as it stands; the model reads the raw result and answers.
 
     The search tool is the first one that takes a query, those with "search" in their name before others; when there is
-    none, the model answers without a result.
+    none, the model answers without a result, and a warning says so once.
     Model calls per question: 1 (2 when the reply could not be read); tool calls: 1, or 0 without a search tool.
     """
 
     name = "direct_search"
+
+    _warned = False
 
     def build(self) -> None:
         signature = answering_signature(
@@ -51,6 +55,12 @@ class DirectSearch(Team):
                 observation = execute_call(tools, name, {parameter: question})
                 call = {"name": name, "args": {parameter: question}, "result": observation.text}
                 return observation.text, [{**call, "kind": observation.kind}]
+        if self.scenario != "direct" and not self._warned:
+            self._warned = True
+            logger.warning(
+                "direct_search needs a tool that takes a query, such as the search of the Wikipedia datasets; without "
+                "one, as here, the model answers from what it knows (said once)"
+            )
         return "", []
 
     def role_graph(self) -> RoleGraph:

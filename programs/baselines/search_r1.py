@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import dspy
@@ -9,6 +10,8 @@ import dspy
 from programs.role_graph import RoleGraph
 from programs.signatures import acting_signature
 from programs.team import Team
+
+logger = logging.getLogger(__name__)
 
 
 class SearchR1(Team):
@@ -21,11 +24,19 @@ class SearchR1(Team):
 
     name = "search_r1"
 
+    _warned = False
+
     def build(self) -> None:
         self.agent = dspy.Predict(acting_signature("agent", self.prompt("agent")))
 
     def forward(self, question: str, tools: Any = None, answer_format: Any = None) -> dspy.Prediction:
         with self.session(question, tools, answer_format) as session:
+            if not session.tools and self.scenario != "direct" and not self._warned:
+                self._warned = True
+                logger.warning(
+                    "search_r1 searches with the question's tools; without any, as here, the model answers from what "
+                    "it knows (said once)"
+                )
             result = session.run_agent("agent")
             session.add(result)
             return session.prediction(result, tool_result=True)

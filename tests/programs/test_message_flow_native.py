@@ -126,6 +126,16 @@ class TestBaselines:
             prediction = build_program("direct_search", **options)(question=QUESTION, tools=list(tools))
         return prediction, engine
 
+    @pytest.mark.parametrize(("name", "tools"), [("direct_search", [lookup]), ("search_r1", [])])
+    def test_a_baseline_that_cannot_search_says_so_once(self, caplog, name, tools):
+        engine = FlowEngine(lambda call: reply(reasoning="r", answer="1815"))
+        with dspy.context(lm=engine.lm):
+            program, silent = build_program(name), build_program(name, scenario="direct")
+            for asked in (program, program, silent):
+                assert asked(question=QUESTION, tools=tools).n_tool_calls == 0
+        (said,) = [record.getMessage() for record in caplog.records if record.name.startswith("programs.baselines")]
+        assert name in said and "answers from what it knows" in said
+
     def test_direct_search_searches_once_with_the_question_as_it_stands(self):
         asked = []
 
