@@ -28,8 +28,12 @@ NOTICE = 25  # level of log lines for people that are no warnings (`programs.ret
 class CommandParser(argparse.ArgumentParser):
     """An argument parser whose user errors are one line: what is wrong, and where the flags are explained.
 
-    An option with an empty value is an error: it is a variable of a shell script that was not set.
+    An option with an empty value is an error: it is a variable of a shell script that was not set. Options are given
+    in full: an abbreviation would mean something else once there are more options.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As in argparse, empty values refused."""

@@ -99,6 +99,12 @@ def test_no_advice_is_given_that_the_command_does_not_take(tmp_path, capsys):
     assert "the train split: 12 of 24 rows of q.jsonl" in said and "--split" not in said
 
 
+def test_flags_are_given_in_full(capsys):
+    with pytest.raises(SystemExit) as end:
+        run.main(["--method", "identity", "--dry"])
+    assert end.value.code == 2 and "unrecognized arguments: --dry" in capsys.readouterr().err
+
+
 def test_a_predictor_that_is_built_in_forward_is_named_as_such(tmp_path, capsys):
     status, printed = optimized(tmp_path, capsys, "Late", "--method", "bootstrap")
     assert status == 2 and "no predictor found: build them" in printed.err and "in __init__" in printed.err
