@@ -49,8 +49,8 @@ def test_the_same_rows_give_the_score_of_the_job_again(call, tmp_path):
     status, out, err = call(optimize_run.main, "--method", "identity", "--program", "single", "--allow-any-cell",
                             "--out", "job", "--metric", "my_metrics:short")  # fmt: skip
     assert status == 0, err
-    (line,) = [line for line in out.splitlines() if "python eval.py" in line]
-    status, _, err = call(command.main, *shlex.split(line)[4:], "--out", "run")
+    (line,) = [line for line in out.splitlines() if line.startswith("same rows")]
+    status, _, err = call(command.main, *shlex.split(line[line.index("--load") :]), "--out", "run")
     assert status == 0, err
     result = json.loads((tmp_path / "job/result.json").read_text())
     summary = json.loads((tmp_path / "run/summary.json").read_text())
