@@ -21,7 +21,6 @@ LOOP_CALLS = 4  # typical requests of one tool loop
 INPUT_TOKENS, REPLY_TOKENS = 300, 150  # of one call: question and steps so far; what the model writes
 CHARS_PER_TOKEN = 4
 ROWS_LOOKED_AT = 50
-OPTIMIZER_TOKENS = 4000  # of one call of the optimizer's model
 
 
 def estimate(
@@ -39,7 +38,7 @@ def estimate(
         if measured
         else calls * (prompt_tokens(context) + REPLY_TOKENS)
     )
-    usd = measured.get("usd_without_cache") if measured else None
+    usd = measured.get("usd_without_cache") if measured else 0.0 if _is_free(context) else None
     optimizer_calls = method.expected_calls(context) if method.needs_optimizer_model else 0
     return {
         "basis": "one measured row" if measured else "assumed: no model was called",
@@ -47,11 +46,17 @@ def estimate(
         "rollouts_validation_and_test": after,
         "model_calls": rollouts * calls,
         "optimizer_model_calls": optimizer_calls,
-        "tokens": rollouts * tokens + optimizer_calls * OPTIMIZER_TOKENS,
+        "tokens": rollouts * tokens + optimizer_calls * method.call_tokens,
         "usd_task_model": None if usd is None else round(rollouts * usd, 4),
         "minimum_budget": method.minimum_budget(context),
         "advised_budget": method.advised_budget(context),
     }
+
+
+def _is_free(context: SearchContext) -> bool:
+    """Whether every model of the program is the embedded engine, whose price is known before a call."""
+    models = [context.evaluate.lm, *(p.lm for _, p in context.program.named_predictors() if p.lm is not None)]
+    return all(getattr(model, "embedded", False) for model in models)
 
 
 def typical_calls(context: SearchContext) -> int:

@@ -48,6 +48,7 @@ class Method(Teleprompter):
     name: ClassVar[str] = ""
     needs_optimizer_model: ClassVar[bool] = True
     changes_programs: ClassVar[bool] = True
+    call_tokens: ClassVar[int] = 2000  # of one call of the optimizer's model, for the estimate before a job
 
     def __init__(
         self,

@@ -21,6 +21,7 @@ from optimize.blame import FAILED
 from optimize.candidates import Candidate
 from optimize.clip import PROMPT, clip
 from optimize.coalitions import (
+    MOST_PLAYERS,
     Credit,
     CreditMode,
     Game,
@@ -143,8 +144,14 @@ class HiveMind(Method):
         return self._n_accept(context) + 3 * (runs * self.coalition_rows + self._n_accept(context))
 
     def expected_calls(self, context: SearchContext) -> int:
-        cycle = self._n_players(context) * self.coalition_rows + self._n_accept(context)
-        return max(1, context.ledger.limit // cycle)
+        """A measurement is followed by up to a proposal for every role, one call each."""
+        players, roles, accept = self._n_players(context), len(context.roles.names), self._n_accept(context)
+        rows = max(1, min(self.coalition_rows, len(context.train)))
+        fits = (context.ledger.limit // SHARE - accept) // rows
+        runs = max(players, min(self.max_coalitions, fits, 2 ** min(players, MOST_PLAYERS) - 1))
+        per_measurement = 1 if self.remeasure else roles
+        cycle = runs * rows + per_measurement * accept
+        return max(1, round(per_measurement * (context.ledger.limit - accept) / max(1, cycle)))
 
     def _n_accept(self, context: SearchContext) -> int:
         return min(self.accept_rows, len(context.validation))

@@ -67,6 +67,7 @@ class MAPRO(Method):
     """
 
     name: ClassVar[str] = "mapro"
+    call_tokens: ClassVar[int] = 1000  # most calls are a judge's, with short replies
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {
             "judge": "listwise",

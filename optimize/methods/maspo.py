@@ -60,6 +60,7 @@ class MASPO(Method):
     """
 
     name: ClassVar[str] = "maspo"
+    call_tokens: ClassVar[int] = 1000  # most calls are a judge's, with short replies
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {"global_signal": "judge", "batch": BATCH, "mislead_on_accept_only": True, "choice_rows": 0},
         "peer": {"batch": BATCH, "choice_rows": 0},

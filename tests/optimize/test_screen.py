@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
-from optimize.phases import run_job
+from optimize.phases import run_job, search_context
 from optimize.result import result_lines
-from tests.optimize.jobs import sim_job
+from optimize.run import main
+from programs import build_program
+from tests.optimize.jobs import sim_job, sim_splits
 
 
 def line(result, name):
@@ -34,3 +36,23 @@ def test_the_log_of_mapro_counts_the_rows_of_the_split_that_it_names(tmp_path):
     trials = [entry for entry in log if entry["event"] == "evaluated"]
     assert trials and all(entry["split"] == "validation" and entry["rows"] <= 9 for entry in trials)
     assert all(entry["beside"]["train"] > 0 for entry in trials), "rows of the same runs that choose nothing"
+
+
+def test_the_estimate_of_a_dry_run_knows_that_the_embedded_model_is_free(capsys):
+    assert main(["--method", "hivemind", "--program", "sequential", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "$0.00 for the task model" in out and "n/a" not in out
+    server = ["--model", "openai/some-model", "--api-base", "http://127.0.0.1:9"]
+    assert main(["--method", "identity", *server, "--dry-run"]) == 0
+    assert "price n/a" in capsys.readouterr().out
+
+
+def test_hivemind_expects_a_call_for_every_proposal_and_not_for_every_measurement():
+    few, more = (estimated("hivemind", budget) for budget in (120, 600))
+    assert 5 <= few <= 10 and more > 2 * few
+
+
+def estimated(method, budget):
+    job = sim_job(method, program=build_program("sequential"), splits=sim_splits(20, 10, 10), budget=budget)
+    context = search_context(job)
+    return job.method.expected_calls(context)
