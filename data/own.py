@@ -107,8 +107,8 @@ def load_object(spec: str, what: str) -> Any:
         sys.path.append(os.getcwd())  # last, so that no file there hides a module of ours or of a library
     try:
         return getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigurationError(f"{what} {spec}: {error}") from None
+    except Exception as error:  # the module is the user's: anything may happen in it
+        raise ConfigurationError(f"{what} {spec}: {type(error).__name__}: {error}") from error
 
 
 def _rows(path: str) -> list[dict[str, Any]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 
 import pytest
 
 from data import load_splits, load_task
+from data.own import load_object
 from metrics.errors import ConfigurationError
 from metrics.exact_match import score
 
@@ -60,7 +62,7 @@ def test_the_splits_are_drawn_from_the_file_and_the_test_split_is_the_default(fi
     assert len({e.id for task in splits.values() for e in task.examples}) == 12
     task = load_task("own", data_file=path)
     assert [e.id for e in task.examples] == [e.id for e in splits["test"].examples]
-    assert "4 of 12 rows" in task.notices[0] and "--split all" in task.notices[0]
+    assert "4 of 12 rows" in task.notices[0]
     assert task.config["split_conformant"] is False
     assert [e.id for e in load_task("own", data_file=path, split="all", only=["3", "7"]).examples] == [3, 7]
 
@@ -136,3 +138,12 @@ def test_what_does_not_apply_is_refused(file):
     with pytest.raises(ConfigurationError, match="at least 3 rows"):
         load_splits("own", data_file=path)
     assert len(load_task("own", data_file=path, split="all").examples) == 2
+
+
+@pytest.mark.parametrize(("source", "said"), [("x = y", "NameError"), ("def f(:", "SyntaxError"), ("", "no_such")])
+def test_a_module_that_cannot_be_imported_is_a_line(tmp_path, monkeypatch, source, said):
+    (tmp_path / "broken_module.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "broken_module", raising=False)
+    with pytest.raises(ConfigurationError, match=rf"--metric broken_module:no_such: .*{said}"):
+        load_object("broken_module:no_such", "--metric")
