@@ -137,11 +137,15 @@ def _test(tested: Mapping[str, Any], result: Mapping[str, Any], settings: Mappin
     for side in ("baseline", "deployed"):
         interval = mapping(stated.get(side)).get("interval")
         sides[side] = _side(tested.get(side), interval or _interval(_paired(tested, side)))
+    baseline, deployed = (mapping(tested.get(side)).get("candidate") for side in ("baseline", "deployed"))
+    same = baseline is not None and baseline == deployed
     return {
         "name": {"strict": "strict score"}.get(str(settings.get("metric")), "score"),
         **sides,
         "delta_pp": number(tested.get("delta_pp")),
-        "delta_interval": stated.get("delta_interval_pp") or _delta(tested),
+        # of a program against itself it would look like certainty
+        "delta_interval": None if same else stated.get("delta_interval_pp") or _delta(tested),
+        "same_program": same,
         "n": tested.get("n"),
         "n_scored": tested.get("n_scored"),
     }

@@ -101,3 +101,11 @@ def test_a_job_that_was_killed_opens(jobs, tmp_path, report):
     (folder / "optimization" / "log.jsonl").unlink()
     page = report(write_report(folder))
     assert "Not finished" in page.run("return document.body.innerText")
+
+
+def test_a_kept_baseline_is_not_shown_with_an_interval(tmp_path, report):
+    """Of a program against itself `+0.0 [+0.0, +0.0]` would look like certainty."""
+    run_job(sim_job("identity"), tmp_path / "same")
+    page = report(tmp_path / "same/report.html")
+    headline = page.one(".headline").text
+    assert "both sides are the same program" in headline and "paired 95% interval" not in headline

@@ -36,8 +36,10 @@ function jobPage(job) {
 function result(job) {
   const test = job.test;
   if (!test || !isNumber(test.deployed.score)) return job.validation ? decision(job) : null;
-  const delta = isNumber(test.delta_pp) ? `${points(test.delta_pp)} points` : "";
   const interval = test.delta_interval ? ` [${points(test.delta_interval[0])}, ${points(test.delta_interval[1])}]` : "";
+  const delta = test.same_program
+    ? "both sides are the same program"
+    : `${isNumber(test.delta_pp) ? `${points(test.delta_pp)} points` : ""}${interval}, paired 95% interval`;
   const sides = [
     ["baseline", test.baseline],
     ["deployed", test.deployed],
@@ -56,7 +58,7 @@ function result(job) {
           percent(test.deployed.score),
         ),
         el("span", null, `${test.name} on ${plural(test.n_scored, "test row")}, baseline to deployed`),
-        el("span", null, `${delta}${interval}, paired 95% interval`),
+        el("span", null, delta),
         test.n_scored < test.n &&
           el("span", null, `${count(test.n - test.n_scored)} of ${count(test.n)} rows were lost to the infrastructure`),
       ),
