@@ -208,7 +208,7 @@ class Credit:
     """Who contributed what. By player: `phi` and its standard error over rows (NaN for one row).
 
     `phi_rows`: player -> one value per row; `worth`: run -> mean score on the rows that it was run on; `full`: the rows
-    of the whole game.
+    of the whole game; `calls`: predictor calls of the coalitions, made or replayed.
     """
 
     plan: Plan
@@ -217,6 +217,7 @@ class Credit:
     phi_rows: dict[str, list[float]]
     worth: dict[Coalition, float]
     full: list[Row] = field(default_factory=list)
+    calls: int = 0
 
     @property
     def total(self) -> float:
@@ -231,6 +232,19 @@ class Credit:
         """A role's value row by row."""
         mine = [values for player, values in self.phi_rows.items() if self.plan.game.owner[player] == role]
         return [math.fsum(at) for at in zip(*mine, strict=True)]
+
+    def is_veto(self, role: str, rows: int) -> bool | None:
+        """Whether every coalition without the role scored nothing, on so many rows; None where not all were run."""
+        game = self.plan.game
+        without = [p for p in game.players if game.owner[p] != role]
+        if self.total <= 0 or any(value for run, value in self.worth.items() if run <= set(without)):
+            return False
+        if self.plan.mode == "prune" and any(game.owner[player] == role for player in game.vetoes):
+            return True  # no path without it
+        if len(without) > MOST_PLAYERS:
+            return None
+        runs = set(_runs(game, self.plan.mode, coalitions(without)))
+        return True if all(runs <= set(self.plan.runs_of(t)) for t in range(rows)) else None
 
     def scales(self, score: str) -> dict[str, float]:
         """What a role's value is multiplied with: 1, or (`adjusted`) 1 over what its place is owed of the total; 0
@@ -264,6 +278,7 @@ def assess(
     context, game = records.context, plan.game
     everyone = frozenset(game.players)
     results: dict[Coalition, dict[int, Row]] = {}
+    before = _calls(context)
     bypass = {BYPASS: bypass_fields(game.graph)} if plan.mode == "bypass" else None
     with dspy.context(**bypass) if bypass else nullcontext():
         for run in plan.runs:
@@ -296,7 +311,12 @@ def assess(
         phi_rows=phi_rows,
         worth={run: math.fsum(values.values()) / len(values) for run, values in scores.items() if values},
         full=[results[everyone][t] for t in usable],
+        calls=_calls(context) - before,
     )
+
+
+def _calls(context: SearchContext) -> int:
+    return context.ledger.counts["node_calls"] + context.ledger.counts["cached_node_calls"]
 
 
 def with_prompts(context: SearchContext, candidate: Candidate, reference: Candidate, roles: Iterable[str]) -> Candidate:

@@ -24,6 +24,7 @@ from data.options import add_dataset_flags, dataset_notices, settle_dataset, tas
 from metrics.command import CommandParser, run_command, run_main
 from metrics.errors import ConfigurationError
 from metrics.options import add_run_flags
+from optimize.options import add_metric_flag, scoring_from_args
 from programs.lms import add_model_flags, lms_from_args
 from programs.options import add_program_flags, program_from_args, program_options
 from programs.registry import PROGRAMS
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from optimize.candidates import Candidate
     from optimize.coalitions import Plan
     from optimize.context import SearchContext
+    from programs.role_graph import RoleGraph
 
 ROWS = 10
 RUNS = Path("runs") / "credit"
@@ -63,6 +65,7 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument("--max-coalitions", type=int, default=64, metavar="N",
                        help="sample orders of roles where more than this had to be run; default: 64")  # fmt: skip
     group.add_argument("--fixed", nargs="+", default=[], metavar="ROLE", help="roles that are never masked")
+    add_metric_flag(group)
     add_program_flags(parser, default="centralized")
     add_dataset_flags(parser)
     add_model_flags(parser)
@@ -168,7 +171,6 @@ def credit_context(args: argparse.Namespace, program: Any, task: Any, models: An
     from optimize.ledger import BudgetLedger
     from optimize.optimizer_lm import RecordedLM
     from optimize.rows import as_rows
-    from optimize.scoring import TaskScoring
     from optimize.stats import SearchLog
 
     if getattr(task, "refusal", None):
@@ -184,7 +186,7 @@ def credit_context(args: argparse.Namespace, program: Any, task: Any, models: An
         ledger=ledger,
         evaluate=Evaluator(
             program=program,
-            scoring=TaskScoring(task),
+            scoring=scoring_from_args(args, task),
             ledger=ledger,
             roles=roles,
             lm=models.lm,
@@ -217,11 +219,28 @@ def make_credit_plan(args: argparse.Namespace, context: SearchContext) -> Plan:
         raise ConfigurationError("no rows to run")
     prompts = args.players == "prompts"
     context.ledger.limit = 3
-    graph = unconnected(context) if prompts else context.ensure_graph()  # prompts are swapped wherever they are
+    graph = unconnected(context) if prompts else _graph(context)  # prompts are swapped wherever they are
     game = Game.of(context, graph, args.fixed, agents=not prompts)
     mode = "prompts" if prompts else resolve_mode(args.mask_mode, "phi", game)[0]
     rng, rows = context.rng("orders"), len(context.train)
     return make_plan(game, mode, credit=args.credit, cap=args.max_coalitions, rng=rng, groups=rows)
+
+
+def _graph(context: SearchContext) -> RoleGraph:
+    """Who reads whom; refused before anything is spent when it has to be inferred from too few rows."""
+    from programs.errors import ConfigurationError as NoGraph
+    from programs.role_inference import MIN_TRACES
+
+    try:
+        return context.graph()
+    except NoGraph:
+        if (rows := len(context.train)) < MIN_TRACES:
+            raise ConfigurationError(
+                f"who reads whom in this program has to be seen in {MIN_TRACES} runs, and there "
+                f"{'is 1 row' if rows == 1 else f'are {rows} rows'}: give --limit {MIN_TRACES} or more, or give the "
+                "module a role_graph() method"
+            ) from None
+    return context.ensure_graph()
 
 
 def describe(args: argparse.Namespace, program: Any, task: Any, models: Any) -> dict[str, Any]:
@@ -239,6 +258,7 @@ def describe(args: argparse.Namespace, program: Any, task: Any, models: Any) -> 
         "dataset": args.dataset,
         "split": args.split,
         "ids_hash": ids_hash([example.id for example in task.examples]),
+        "metric": args.metric,
         "model": models.lm.model,
         "embedded": any(lm.embedded for lm in (models.lm, *models.role_models.values())),
         "decoding": models.decoding,

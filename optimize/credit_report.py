@@ -15,7 +15,8 @@ from optimize.usage import sum_usage
 def credit_report(context: SearchContext, credit: Credit, facts: Mapping[str, Any]) -> dict[str, Any]:
     """JSON-safe. `roles`: role -> phi with its standard error over rows, its share of the total, what the role's
     place alone is owed (`structural`, None with prompts as players), phi over that (`adjusted`), whether every
-    coalition without the role scored nothing (`veto`), and whether the graph alone says so (`veto_in_graph`).
+    coalition without the role scored nothing (`veto`; None where not all of them were run), and whether the graph
+    alone says so (`veto_in_graph`).
     """
     plan, game = credit.plan, credit.plan.game
     masked = plan.mode != "prompts" and len(game.players) <= MOST_PLAYERS
@@ -30,7 +31,7 @@ def credit_report(context: SearchContext, credit: Credit, facts: Mapping[str, An
             "share": phi / credit.total if credit.total else None,
             "structural": structural.get(role),
             "adjusted": phi * scales[role] if scales.get(role) else None,
-            "veto": credit.total > 0 and not any(v for s, v in credit.worth.items() if s.isdisjoint(players)),
+            "veto": credit.is_veto(role, len(context.train)),
             "veto_in_graph": any(player in game.vetoes for player in players) if masked else None,
             "players": {p: {"phi": credit.phi[p], "standard_error": _number(credit.errors[p])} for p in players},
         }
@@ -52,7 +53,7 @@ def credit_report(context: SearchContext, credit: Credit, facts: Mapping[str, An
 
 def call_savings(context: SearchContext, credit: Credit) -> dict[str, Any]:
     """Predictor calls: `executed`; `replayed`, which the reuse of equal calls saved; `naive`, what all coalitions
-    would have taken without reuse and pruning.
+    would have taken without reuse and pruning. Runs that showed who reads whom are executed, and not in `naive`.
 
     A coalition that was not run counts with the mean number of calls per active player of those that were, which is
     exact for programs that call every active role once. `saved` is the share of the naive count; None for prompts as
@@ -65,7 +66,7 @@ def call_savings(context: SearchContext, credit: Credit) -> dict[str, Any]:
         return found
     members = sum(len(run) for run in plan.runs)
     every = sum(len(s) for s in coalitions(plan.game.players))
-    naive = round((executed + replayed) * every / members) if members else 0
+    naive = round(credit.calls * every / members) if members else 0
     return {**found, "naive": naive, "saved": 1 - executed / naive if naive else None}
 
 
@@ -83,7 +84,7 @@ def report_lines(report: Mapping[str, Any]) -> list[str]:
         share = "" if r["share"] is None else f"{r['share']:.0%}"
         cells = (f"{r['phi']:.3f}", _cell(r["standard_error"]), share, _cell(r["adjusted"], 2))
         lines.append(
-            f"{role:<22}{cells[0]:>8}{cells[1]:>8}{cells[2]:>8}{cells[3]:>10}  {'yes' if r['veto'] else ''}".rstrip()
+            f"{role:<22}{cells[0]:>8}{cells[1]:>8}{cells[2]:>8}{cells[3]:>10}  {_VETO[r['veto']]}".rstrip()
         )
     prompts = report["mode"] == "prompts"
     lines += [
@@ -91,7 +92,8 @@ def report_lines(report: Mapping[str, Any]) -> list[str]:
         + (", less that of the first prompts" if prompts else ""),
         "s.e.      standard error of phi over the rows;  share: phi over the score",
         "adjusted  phi over what the role's place in the team alone is owed; n/a: owed nothing, or not defined",
-        f"veto      every coalition without the role's {'new prompt' if prompts else 'work'} scored 0",
+        f"veto      every coalition without the role's {'new prompt' if prompts else 'work'} scored 0"
+        + ("; n/a: not all of them were run" if any(r["veto"] is None for r in report["roles"].values()) else ""),
     ]
     calls = report["model_calls"]
     saved = (
@@ -103,6 +105,9 @@ def report_lines(report: Mapping[str, Any]) -> list[str]:
     if report["mode"] == "prune" and sum(bool(r["veto_in_graph"]) for r in report["roles"].values()) > 1:
         lines.append("note: pruning ties all roles without which there is no path; --mask-mode placeholder does not")
     return lines
+
+
+_VETO = {True: "yes", False: "", None: "n/a"}
 
 
 def _cell(value: float | None, digits: int = 3) -> str:

@@ -40,8 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument("--budget", type=int, metavar="N",
                        help=f"rollouts of the search; default: {BUDGET}, for the packaged samples "
                             f"{SAMPLE_BUDGET}")  # fmt: skip
-    group.add_argument("--metric", default="official", metavar="RULE",
-                       help="official (default), strict (ToolHop), or your own module:function")  # fmt: skip
+    add_metric_flag(group)
     group.add_argument("--feedback", choices=("plain", "topology", "blame"), default="plain",
                        help="what a role is told about a run; default: plain")  # fmt: skip
     group.add_argument("--option", action="append", default=[], metavar="KEY=VALUE",
@@ -56,6 +55,12 @@ def build_parser() -> argparse.ArgumentParser:
     add_model_flags(parser, reflection=True)
     add_run_flags(parser)
     return parser
+
+
+def add_metric_flag(group: Any) -> None:
+    """`--metric`: what a run scores; see `scoring_from_args`."""
+    group.add_argument("--metric", default="official", metavar="RULE",
+                       help="official (default), strict (ToolHop), or your own package.module:metric")  # fmt: skip
 
 
 def job_from_args(args: argparse.Namespace, loaded: dict[Any, Any] | None = None) -> Job:
@@ -74,7 +79,7 @@ def job_from_args(args: argparse.Namespace, loaded: dict[Any, Any] | None = None
     models = lms_from_args(args)
     program = program_from_args(args, role_models=models.role_models)
     splits = _splits(args, {} if loaded is None else loaded)
-    scoring = _scoring(args, splits)
+    scoring = scoring_from_args(args, splits["train"])
     hyper = program.hyperparameters() if hasattr(program, "hyperparameters") else {}
     budget = args.budget if args.budget is not None else SAMPLE_BUDGET if args.dataset in SAMPLES else BUDGET
     cell = Cell(args.dataset, program_name(program), hyper.get("team_size"), hyper.get("communication"))
@@ -162,10 +167,10 @@ def _splits(args: argparse.Namespace, loaded: dict[Any, Any]) -> dict[str, Any]:
     return splits
 
 
-def _scoring(args: argparse.Namespace, splits: dict[str, Any]) -> Any:
+def scoring_from_args(args: argparse.Namespace, task: Any) -> Any:
+    """The rule that `--metric` names, for the rows of `task`; `ConfigurationError` for one that there is not."""
     from optimize.scoring import MetricScoring, TaskScoring
 
-    task = splits["train"]
     if args.metric == "official":
         return TaskScoring(task)
     if args.metric == "strict":

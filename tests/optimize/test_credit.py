@@ -55,6 +55,34 @@ def test_vetoes_are_measured_and_read_off_the_graph():
     assert {role for role, r in skip["roles"].items() if r["veto_in_graph"]} == {"a", "d"}
 
 
+def test_a_veto_is_claimed_only_when_every_coalition_without_the_role_was_run():
+    """One order per row never runs what contradicts a false veto: exact credit says who is one."""
+    exact = measured(SKIP, "placeholder", texts="abcd")
+    sampled = measured(SKIP, "placeholder", texts="abcd", rows=1, credit="permutation", cap=1)
+    assert sampled["orders"] == 1
+    for role, r in sampled["roles"].items():
+        assert r["veto"] in (exact["roles"][role]["veto"], None)
+    assert any(r["veto"] is None for r in sampled["roles"].values())
+    lines = report_lines(sampled)
+    assert any(line.endswith("  n/a") for line in lines) and any("not all of them were run" in line for line in lines)
+    pruned = measured(CHAIN, "prune", texts="abcd", rows=2, credit="permutation", cap=1)
+    assert all(r["veto"] is True for r in pruned["roles"].values()), "the graph says so, whatever was run"
+
+
+def test_runs_that_show_the_graph_are_not_in_the_naive_count():
+    """2^4 coalitions of a chain of 4 call 32 roles on a row, however the graph came about."""
+    program, _engine, lm = team_world(CHAIN, declare=False)
+    with dspy.context(lm=lm):
+        context = context_for(program, lm, train=4)
+        graph = context.ensure_graph()
+        assert context.ledger.counts["node_calls"] == 3 * 4
+        made = make_plan(Game.of(context, graph), "placeholder", credit="exact", rng=random.Random(0))
+        credited = assess(Records(context), made, context.baseline, context.train)
+        calls = credit_report(context, credited, FACTS)["model_calls"]
+    assert calls["naive"] == 4 * 32
+    assert calls["saved"] == pytest.approx(1 - calls["executed"] / calls["naive"])
+
+
 def test_a_sampled_report_claims_no_savings():
     report = measured(DESK, "prune", rows=2, credit="permutation", cap=20)
     assert report["credit"] == "permutation" and report["orders"] >= 1
@@ -106,6 +134,26 @@ def test_different_analyses_have_different_folders_and_the_table_explains_itself
     assert credit.main(["centralized", *small]) == 2 and "--overwrite" in capsys.readouterr().err
 
 
+def half(example, prediction):
+    return 0.5
+
+
+def test_a_metric_of_ones_own_is_what_the_credit_is_for(tmp_path, capsys):
+    words = ("sequential", "--team-size", "2", "--metric", "tests.optimize.test_credit:half")
+    status, _out, _err = run(tmp_path, capsys, *words)
+    report = json.loads((tmp_path / "out" / "credit.json").read_text())
+    assert status == 0 and report["total"] == 0.5 and report["metric"] == "tests.optimize.test_credit:half"
+    assert sum(r["phi"] for r in report["roles"].values()) == pytest.approx(0.5)
+    status, _out, err = run(tmp_path, capsys, "sequential", "--metric", "tests.optimize.own_modules:too_high",
+                            "--overwrite")  # fmt: skip
+    assert status == 2 and "between 0 and 1" in err
+
+
+def test_a_module_whose_graph_has_to_be_seen_asks_for_three_rows_before_it_spends_any(tmp_path, capsys):
+    status, out, err = run(tmp_path, capsys, "tests.optimize.own_modules:Two")
+    assert status == 2 and "--limit 3" in err and len(err.strip().splitlines()) == 1 and not out
+
+
 def test_agents_of_one_prompt_share_its_credit(tmp_path, capsys):
     status, _out, _err = run(tmp_path, capsys, "independent", "--team-size", "2")
     report = json.loads((tmp_path / "out" / "credit.json").read_text())
@@ -140,6 +188,8 @@ def test_prompts_of_a_compiled_program_against_the_first_ones(tmp_path, capsys):
         (["no_such_program"], "no compiled program"),
         (["sequential", "--max-coalitions", "0"], "at least 1"),
         (["sequential", "--dataset", "nothing"], "nothing"),
+        (["sequential", "--metric", "no.such:metric"], "--metric"),
+        (["sequential", "--dataset", "hotpotqa-sample", "--metric", "strict"], "--metric strict"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, capsys, words, said):
