@@ -26,6 +26,7 @@ from dspy.utils.exceptions import AdapterParseError
 from optimize.journal import Journal
 from optimize.jsonable import canonical, digest, jsonable
 from optimize.tape import Tape
+from programs.calls import rollout_config
 from programs.masking import is_active, neutral_prediction
 from programs.neutral import encodable, encodable_data
 
@@ -247,6 +248,7 @@ class _Node:
     def forward(self, **kwargs: Any) -> dspy.Prediction:
         if not is_active(self.role):
             return self._neutral(kwargs)
+        kwargs = self._of_rollout(kwargs)
         run = type(self.predictor).forward
         prediction, untraced = self.cache.fetch(*self._identity(kwargs), lambda: run(self.predictor, **kwargs))
         return self._done(kwargs, prediction, untraced)
@@ -254,9 +256,19 @@ class _Node:
     async def aforward(self, **kwargs: Any) -> dspy.Prediction:
         if not is_active(self.role):
             return self._neutral(kwargs)
+        kwargs = self._of_rollout(kwargs)
         run = type(self.predictor).aforward
         prediction, untraced = await self.cache.afetch(*self._identity(kwargs), lambda: run(self.predictor, **kwargs))
         return self._done(kwargs, prediction, untraced)
+
+    def _of_rollout(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """With seed and decoding of the rollout where the module does not say its own, whatever the class of the model:
+        else another phase or seed would find these replies in DSPy's cache.
+        """
+        lm = kwargs.get("lm") or self.predictor.lm or dspy.settings.lm
+        given = {**self.predictor.config, **(kwargs.get("config") or {})}
+        config = rollout_config(lm, given)
+        return kwargs if config is given else {**kwargs, "config": dict(config)}
 
     def _done(self, kwargs: dict[str, Any], prediction: dspy.Prediction, untraced: bool) -> dspy.Prediction:
         if untraced:

@@ -106,6 +106,19 @@ def _model(predictor: Any, role: str) -> Any:
     return own
 
 
+def rollout_config(lm: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The config of a call within a rollout, for calls that do not come from `call_role` (a user's own module).
+
+    What is `given` stays, but for `rollout_id`, which becomes one of this rollout: every question, phase and seed asks
+    anew, and a call that tells its repetitions apart still does. The decoding in force fills what is not given. As it
+    is with a `seed`, as a complete request, and outside of rollouts.
+    """
+    rollout = dspy.settings.get("rollout_seed")
+    if rollout is None or "seed" in given or "request" in given:
+        return given
+    return {**_decoding(lm), **given, "rollout_id": call_seed(rollout, str(given.get("rollout_id", "")), 0, 1, 1)}
+
+
 def _decoding(lm: Any) -> dict[str, Any]:
     """The decoding in force; without what OpenAI's reasoning models refuse."""
     decoding = dspy.settings.get("decoding") or {}

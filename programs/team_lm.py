@@ -24,6 +24,7 @@ from dspy.clients.execution import PreparedCall, aexecute, execute, finalize, pr
 from dspy.utils.callback import with_callbacks
 from dspy.utils.exceptions import ContextWindowExceededError, LMError, LMInvalidRequestError, LMTimeoutError
 
+from programs.calls import rollout_config
 from programs.chat_api import Completion, Endpoint, is_about_context, shown_address, without_secrets
 from programs.chat_route import environment_address, environment_keys, find_endpoint, missing_key
 from programs.pricing import price
@@ -107,13 +108,13 @@ class TeamLM(dspy.LM):
 
     @with_callbacks
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        call = prepare(self, prompt, messages, kwargs)
+        call = prepare(self, prompt, messages, self._of_rollout(kwargs))
         started = time.perf_counter()
         return self._finish(call, self._answer(call), time.perf_counter() - started)
 
     @with_callbacks
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        call = await asyncio.to_thread(prepare, self, prompt, messages, kwargs, asynchronous=True)
+        call = await asyncio.to_thread(prepare, self, prompt, messages, self._of_rollout(kwargs), asynchronous=True)
         started = time.perf_counter()
         if self._route(call) is not None:
             answer = await asyncio.to_thread(self._answer, call)
@@ -126,6 +127,11 @@ class TeamLM(dspy.LM):
                 await asyncio.to_thread(self._store_result, call, result)
                 answer = _dspy_answer(result)
         return self._finish(call, answer, time.perf_counter() - started)
+
+    def _of_rollout(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Seed and decoding of the rollout for calls of modules that know nothing of it."""
+        config = rollout_config(self, kwargs)
+        return kwargs if config is kwargs else {**config, "seed": config["rollout_id"]}
 
     def _answer(self, call: PreparedCall) -> _Answer:
         route = self._route(call)
