@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
-def tell_apart(names: Sequence[str], runs: Sequence[Mapping[str, Any]]) -> list[str]:
+def tell_apart(
+    names: Sequence[str],
+    runs: Sequence[Mapping[str, Any]],
+    *,
+    facts: Callable[[Mapping[str, Any]], dict[str, str]] | None = None,
+) -> list[str]:
     """`names`, with what is different between the runs of one name: `single m/x (team size 2)`.
 
-    `runs`: the summary of each (or the settings of one that was killed), in the order of the names.
+    `runs`: the summary of each (or the settings of one that was killed), in the order of the names. `facts`: what a
+    run is told apart by, the same names for all; `prompts` among them is the last resort. Default: those of `eval.py`.
     """
-    facts = [_facts(run) for run in runs]
+    told = [(facts or _facts)(run) for run in runs]
     labels = list(names)
     for name in dict.fromkeys(names):
         places = [place for place, other in enumerate(names) if other == name]
-        members = [facts[place] for place in places]
+        members = [told[place] for place in places]
         keys = [key for key in members[0] if key != "prompts" and len({fact[key] for fact in members}) > 1]
         if len({tuple(fact[key] for key in keys) for fact in members}) < len({fact["prompts"] for fact in members}):
             keys.append("prompts")
         for place in places if keys else ():
-            labels[place] = f"{name} ({', '.join(f'{key} {facts[place][key]}' for key in keys)})"
+            labels[place] = f"{name} ({', '.join(f'{key} {told[place][key]}' for key in keys)})"
     return labels
 
 

@@ -1,8 +1,9 @@
 """Many jobs as one table: `python -m optimize.aggregate runs/ --out runs/summary.json`.
 
-Per cell over the optimizer seeds 0, 1 and 2: baseline, deployed, the difference per seed, mean and sample standard
-deviation; a paired bootstrap of the difference stratified by seed; an exact McNemar test per seed; Holm's adjustment
-within a family. Cells whose seeds are not all there are listed, never averaged.
+A cell is jobs that differ in nothing but the seed. Per cell over the optimizer seeds 0, 1 and 2: baseline, deployed,
+the difference per seed, mean and sample standard deviation; a paired bootstrap of the difference stratified by seed; an
+exact McNemar test per seed; Holm's adjustment within a family. Cells whose seeds are not all there are listed, never
+averaged; jobs of other seeds are named and left out.
 """
 
 from __future__ import annotations
@@ -31,15 +32,18 @@ from metrics.statistics import (
     sample_deviation,
     stratified_paired_bootstrap,
 )
+from optimize.aggregate_cells import COLUMNS, columns, conditions, identity, label, settings_of, variants
 from optimize.conformance import SEEDS
 from optimize.journal import write_json, write_text
+from optimize.jsonable import canonical
 
-CELL = ("method", "dataset", "program", "team_size", "rounds", "communication", "model", "metric", "budget")
 FAMILY = ("dataset", "model")
+_SEEDS = ", ".join(map(str, SEEDS))
+_MACRO = ("method", "dataset", "model")
 
 
 def find_jobs(roots: Iterable[Path]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Finished jobs below `roots` (result and test rows), and lines about the ones that are not usable."""
+    """Finished jobs below `roots` (result, settings and test rows), and lines about the ones that are not usable."""
     jobs, problems = [], []
     folders = sorted({file.parent for root in roots for file in Path(root).rglob("job.json")})
     for folder in folders:
@@ -47,7 +51,11 @@ def find_jobs(roots: Iterable[Path]) -> tuple[list[dict[str, Any]], list[str]]:
             if not (folder / "result.json").exists():
                 problems.append(f"{folder}: not finished")
                 continue
-            jobs.append({**read_json(folder / "result.json"), "rows": read_json(folder / "test.json")["rows"]})
+            settings = read_json(folder / "job.json").get("settings")
+            rows = read_json(folder / "test.json")["rows"]
+            jobs.append(
+                {**read_json(folder / "result.json"), "settings": settings, "rows": rows, "folder": str(folder)}
+            )
         except (OSError, ValueError) as error:
             problems.append(f"{folder}: {error}")
     return jobs, problems
@@ -60,46 +68,45 @@ def aggregate(
     family: Sequence[str] = FAMILY,
     include_nonconformant: bool = False,
 ) -> dict[str, Any]:
-    """The summary: `cells`, `incomplete`, `macro`, `skipped_nonconformant`; scores are fractions, differences points.
+    """The summary: `cells`, `incomplete`, `macro`, `other_seeds`, `skipped_nonconformant`; scores are
+    fractions, differences points.
 
     Raises `ConfigurationError` when two jobs claim the same cell and seed, or a family names no column.
     """
-    if unknown := [name for name in family if name not in CELL]:
-        raise ConfigurationError(f"--family: no such column {', '.join(unknown)}; there are {', '.join(CELL)}")
+    if unknown := [name for name in family if name not in COLUMNS]:
+        raise ConfigurationError(f"--family: no such column {', '.join(unknown)}; there are {', '.join(COLUMNS)}")
     taken = [job for job in jobs if include_nonconformant or job["conformant"]]
-    groups: dict[tuple[Any, ...], dict[int, Mapping[str, Any]]] = {}
+    groups: dict[str, dict[int, Mapping[str, Any]]] = {}
     for job in taken:
-        by_seed = groups.setdefault(_cell(job), {})
-        if job["seed"] in by_seed:
-            raise ConfigurationError(f"two jobs of the same cell and seed {job['seed']}: {_name(_cell(job))}")
+        by_seed = groups.setdefault(identity(job), {})
+        if (other := by_seed.get(job["seed"])) is not None:
+            where = f" ({other['folder']}, {job['folder']})" if "folder" in job and "folder" in other else ""
+            raise ConfigurationError(f"two jobs of the same cell and seed {job['seed']}: {label(columns(job))}{where}")
         by_seed[job["seed"]] = job
-    cells, incomplete = [], []
-    for key in sorted(groups, key=_name):
-        by_seed = groups[key]
+    first = [next(iter(by_seed.values())) for by_seed in groups.values()]
+    told = variants([label(columns(job)) for job in first], [settings_of(job) for job in first])
+    keyed = [((*columns(job), variant), by_seed)
+             for job, variant, by_seed in zip(first, told, groups.values(), strict=True)]  # fmt: skip
+    cells, incomplete, other_seeds, shared = [], [], [], []
+    for key, by_seed in sorted(keyed, key=lambda item: label(item[0])):
+        if others := sorted(set(by_seed) - set(SEEDS)):
+            other_seeds.append({**dict(zip(COLUMNS, key, strict=True)), "seeds": others})
         missing = [seed for seed in SEEDS if seed not in by_seed or not by_seed[seed]["test"]["complete"]]
         if missing:
-            incomplete.append({**dict(zip(CELL, key, strict=True)), "missing_seeds": missing})
+            incomplete.append({**dict(zip(COLUMNS, key, strict=True)), "missing_seeds": missing})
         else:
-            cells.append(_summarize(key, [by_seed[seed] for seed in sorted(by_seed)], replicates))
+            cells.append(_summarize(key, [by_seed[seed] for seed in SEEDS], replicates))
+            shared.append(conditions(by_seed[SEEDS[0]]))
     _adjust(cells, family)
     return {
         "cells": cells,
         "incomplete": incomplete,
-        "macro": _macro(cells),
+        "macro": _macro(cells, shared),
+        "other_seeds": other_seeds,
         "skipped_nonconformant": len(jobs) - len(taken),
         "family": list(family),
         "replicates": replicates,
     }
-
-
-def _cell(job: Mapping[str, Any]) -> tuple[Any, ...]:
-    method = job["method"] if job["feedback"] == "plain" else f"{job['method']}+{job['feedback']}"
-    options = "".join(f" {key}={value}" for key, value in sorted(job["options"].items()))
-    return (method + options, *(job[name] for name in CELL[1:]))
-
-
-def _name(key: Sequence[Any]) -> str:
-    return " / ".join(str(part) for part in key if part is not None)
 
 
 def _summarize(key: tuple[Any, ...], jobs: Sequence[Mapping[str, Any]], replicates: int) -> dict[str, Any]:
@@ -126,7 +133,7 @@ def _summarize(key: tuple[Any, ...], jobs: Sequence[Mapping[str, Any]], replicat
     interval = stratified_paired_bootstrap(strata, replicates=replicates)
     deltas = [seed["delta_pp"] for seed in seeds]
     return {
-        **dict(zip(CELL, key, strict=True)),
+        **dict(zip(COLUMNS, key, strict=True)),
         "embedded": any(job["embedded"] for job in jobs),
         "conformant": all(job["conformant"] for job in jobs),
         "seeds": seeds,
@@ -151,20 +158,28 @@ def _adjust(cells: list[dict[str, Any]], family: Sequence[str]) -> None:
             cells[i]["seeds"][k]["p_holm"] = p
 
 
-def _macro(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Unweighted means over the programs of each (method, dataset, model)."""
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for cell in cells:
-        groups.setdefault((cell["method"], cell["dataset"], cell["model"]), []).append(cell)
+def _macro(cells: Sequence[Mapping[str, Any]], shared: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Unweighted means over the programs (and shapes) of each (method, dataset, model) with the same settings.
+
+    `shared`: per cell, what the cells of an average have in common.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    settings: dict[str, Mapping[str, Any]] = {}
+    for cell, common in zip(cells, shared, strict=True):
+        key = canonical(common)
+        groups.setdefault(key, []).append(cell)
+        settings[key] = common
+    keys = [tuple(members[0][name] for name in _MACRO) for members in groups.values()]
+    told = variants([label(key) for key in keys], list(settings.values()))
+    entries = zip(keys, told, groups.values(), strict=True)
     return [
         {
-            "method": method,
-            "dataset": dataset,
-            "model": model,
+            **dict(zip(_MACRO, key, strict=True)),
+            "variant": variant,
             "n_cells": len(members),
             **{name: mean([cell[name] for cell in members]) for name in ("baseline", "deployed", "delta_pp")},
         }
-        for (method, dataset, model), members in sorted(groups.items(), key=lambda item: _name(item[0]))
+        for key, variant, members in sorted(entries, key=lambda entry: label((*entry[0], entry[1])))
     ]
 
 
@@ -173,10 +188,10 @@ def to_csv(summary: Mapping[str, Any]) -> str:
     out = io.StringIO()
     per_seed = ("seed", "baseline", "deployed", "delta_pp", "deployed_is", "n", "rollouts", "model_calls", "usd_billed")
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*CELL, *per_seed, "p_mcnemar", "p_holm"])
+    writer.writerow([*COLUMNS, *per_seed, "p_mcnemar", "p_holm"])
     for cell in summary["cells"]:
         for seed in cell["seeds"]:
-            values = [*(cell[name] for name in CELL), *(seed[name] for name in per_seed)]
+            values = [*(cell[name] for name in COLUMNS), *(seed[name] for name in per_seed)]
             writer.writerow([*values, seed["mcnemar"]["p_value"], seed["p_holm"]])
     return out.getvalue()
 
@@ -190,6 +205,9 @@ def table(summary: Mapping[str, Any]) -> Any:
         shown.add_column(name)
     for name in ("r", "baseline", "deployed", "delta", "95% interval", "least p (Holm)"):
         shown.add_column(name, justify="right")
+    varied = any(cell["variant"] for cell in summary["cells"])
+    if varied:
+        shown.add_column("what differs", overflow="fold")
     for cell in summary["cells"]:
         low, high = cell["delta_interval_pp"]
         spread = f" ± {cell['delta_sd_pp']:.1f}" if cell["delta_sd_pp"] is not None else ""
@@ -204,6 +222,7 @@ def table(summary: Mapping[str, Any]) -> Any:
             f"{cell['delta_pp']:+.1f}{spread}",
             f"[{low:+.1f}, {high:+.1f}]",
             f"{min(seed['p_holm'] for seed in cell['seeds']):.3f}",
+            *([cell["variant"] or ""] if varied else []),
         )
     return shown
 
@@ -244,11 +263,15 @@ def run(args: argparse.Namespace) -> int:
     if summary["cells"]:
         Console(width=None if sys.stdout.isatty() else 160).print(table(summary))
     for entry in summary["macro"]:
-        where = f"{entry['method']} on {entry['dataset']} ({entry['n_cells']} cells)"
+        variant = f", {entry['variant']}" if entry["variant"] else ""
+        where = f"{entry['method']} on {entry['dataset']}, {entry['model']}{variant} ({entry['n_cells']} cells)"
         print(f"macro {where}: {entry['delta_pp']:+.1f} points")
     for entry in summary["incomplete"]:
         seeds = ", ".join(map(str, entry["missing_seeds"]))
-        print(f"incomplete: {_name([entry[name] for name in CELL])}: seeds {seeds} are missing")
+        print(f"incomplete: {label(entry[name] for name in COLUMNS)}: seeds {seeds} are missing")
+    for entry in summary["other_seeds"]:
+        seeds = ", ".join(map(str, entry["seeds"]))
+        print(f"left out: {label(entry[name] for name in COLUMNS)}: seeds {seeds}; the protocol has {_SEEDS}")
     if any(cell["embedded"] for cell in summary["cells"]):
         print("some cells used the embedded rule-based engine, which is not a language model")
     if summary["skipped_nonconformant"]:

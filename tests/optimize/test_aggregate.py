@@ -68,8 +68,56 @@ def test_nonconformant_jobs_are_left_out_unless_asked_for_and_kinds_are_never_mi
         aggregate([job(0)], family=["colour"])
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"decoding": {"temperature": 0.7}}, ("decoding temperature none", "decoding temperature 0.7")),
+        ({"data": {"splits_hash": "b" * 16, "data_sha256": "c" * 64}}, ("splits aaaaaaaa, data aaaaaaaa",
+                                                                        "splits bbbbbbbb, data cccccccc")),
+        ({"reflection_model": "big"}, ("reflection model m", "reflection model big")),
+        ({"models": {"default": "m", "manager": "big"}}, ("models manager none", "models manager big")),
+        ({"prompts": "plain"}, ("seed prompts none", "seed prompts plain")),
+        ({"tool_calling": "native"}, ("tool calling text", "tool calling native")),
+        ({"settings": {"max_tokens": 100}}, ("max tokens none", "max tokens 100")),
+        ({"settings": {"hyperparameters": {"max_turns": 3}}}, ("max turns none", "max turns 3")),
+        ({"settings": {"baseline": "other-prompts"}}, None),
+    ],
+)  # fmt: skip
+def test_jobs_that_differ_in_a_setting_are_never_averaged(changes, said):
+    common = {
+        "data": {"splits_hash": "a" * 16, "data_sha256": "a" * 64}, "models": {"default": "m"},
+        "reflection_model": "m", "tool_calling": "text", "decoding": None,
+    }  # fmt: skip
+    first = [job(s, **common) for s in range(3)]
+    second = [job(s, **{**common, **changes}, after=(1, 1, 1, 1)) for s in range(3)]
+    summary = aggregate([*first, *second], replicates=10)
+    assert sorted(cell["delta_pp"] for cell in summary["cells"]) == [25.0, 50.0]
+    assert sorted(len(cell["seeds"]) for cell in summary["cells"]) == [3, 3]
+    variants = {cell["delta_pp"]: cell["variant"] for cell in summary["cells"]}
+    if said:
+        assert (variants[25.0], variants[50.0]) == said
+        assert {entry["delta_pp"] for entry in summary["macro"]} == {25.0, 50.0}, "nor are they in macro averages"
+    assert variants[25.0] != variants[50.0]
+    assert aggregate(first, replicates=10)["cells"][0]["variant"] is None
+    split = aggregate([*first[:2], second[2]], replicates=10)
+    assert not split["cells"]
+    assert sorted(entry["missing_seeds"] for entry in split["incomplete"]) == [[0, 1], [2]]
+
+
+def test_only_the_seeds_of_the_protocol_are_averaged_and_others_are_named():
+    jobs = [job(s) for s in range(3)] + [job(s, conformant=False, after=(1, 1, 1, 1)) for s in (3, 7)]
+    summary = aggregate(jobs, replicates=10, include_nonconformant=True)
+    cell = summary["cells"][0]
+    assert [seed["seed"] for seed in cell["seeds"]] == [0, 1, 2]
+    assert cell["delta_pp"] == pytest.approx(25.0) and cell["conformant"]
+    assert [entry["seeds"] for entry in summary["other_seeds"]] == [[3, 7]]
+
+
 def test_macro_averages_weigh_programs_equally():
-    jobs = [job(s, program=p, after=a) for s in range(3) for p, a in (("x", (1, 1, 1, 1)), ("y", (0, 0, 1, 1)))]
+    own = {p: {"settings": {"hyperparameters": {"decoding": {"temperature": t}, "rounds": t}, "baseline": p}}
+           for p, t in (("x", 0.0), ("y", 2))}  # fmt: skip
+    jobs = [job(s, program=p, after=a, **own[p])
+            for s in range(3) for p, a in (("x", (1, 1, 1, 1)), ("y", (0, 0, 1, 1)))]  # fmt: skip
     macro = aggregate(jobs, replicates=10)["macro"]
     assert macro[0]["n_cells"] == 2 and macro[0]["delta_pp"] == pytest.approx(25.0)
 
@@ -79,7 +127,8 @@ def test_the_command_reads_folders_and_writes_json_csv_and_a_table(tmp_path, cap
         folder = tmp_path / "runs" / entry["method"] / str(entry["seed"])
         folder.mkdir(parents=True)
         rows = entry.pop("rows")
-        (folder / "job.json").write_text("{}")
+        settings = {"seed": entry["seed"], "max_tokens": None, "reflection_model": "big"}
+        (folder / "job.json").write_text(json.dumps({"settings": settings}))
         (folder / "result.json").write_text(json.dumps(entry))
         (folder / "test.json").write_text(json.dumps({"rows": rows}))
     unfinished = tmp_path / "runs/gepa/7"
