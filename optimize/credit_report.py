@@ -83,9 +83,7 @@ def report_lines(report: Mapping[str, Any]) -> list[str]:
     for role, r in ranked:
         share = "" if r["share"] is None else f"{r['share']:.0%}"
         cells = (f"{r['phi']:.3f}", _cell(r["standard_error"]), share, _cell(r["adjusted"], 2))
-        lines.append(
-            f"{role:<22}{cells[0]:>8}{cells[1]:>8}{cells[2]:>8}{cells[3]:>10}  {_VETO[r['veto']]}".rstrip()
-        )
+        lines.append(f"{role:<22}{cells[0]:>8}{cells[1]:>8}{cells[2]:>8}{cells[3]:>10}  {_VETO[r['veto']]}".rstrip())
     prompts = report["mode"] == "prompts"
     lines += [
         "phi       how much of the score is the role's doing (Shapley value): all add up to the score"
