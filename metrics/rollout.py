@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -83,7 +84,7 @@ def run_rollout(
     so any number of threads gives the same rows.
     """
     meter = meter or UsageMeter()
-    recorder = TraceRecorder(meter, _predictor_names(program), keep_texts=keep_trace)
+    recorder = TraceRecorder(meter, predictor_names(program), keep_texts=keep_trace)
     steps: list[Any] = []
     prediction: Any = None
     error: BaseException | None = None
@@ -268,10 +269,16 @@ def _tools(example: Any) -> list[Any]:
     return list(getattr(example, "tools", None) or [])
 
 
-def _predictor_names(program: Any) -> dict[int, str]:
-    """`{id(predictor): name}`, so that calls of a foreign module can be told apart by predictor."""
+def predictor_names(program: Any) -> dict[int, str]:
+    """`{id(predictor): name}`, so that calls of a foreign module can be told apart by predictor.
+
+    A foreign module may set new attributes in `forward`, in a rollout beside this one: then it looks again.
+    """
     if not isinstance(program, dspy.Module):
         return {}
+    for _ in range(100):
+        with contextlib.suppress(RuntimeError):  # a dictionary that changed its size meanwhile
+            return {id(predictor): name for name, predictor in program.named_predictors()}
     return {id(predictor): name for name, predictor in program.named_predictors()}
 
 

@@ -17,7 +17,7 @@ import dspy
 from metrics.console import UNREADABLE_SHARE
 from metrics.errors import describe_error, error_kind
 from metrics.pool import run_pool
-from metrics.rollout import Rollout, run_rollout
+from metrics.rollout import Rollout, predictor_names, run_rollout
 from metrics.usage import sum_money
 from optimize.candidates import Candidate, Roles
 from optimize.clip import clip
@@ -221,7 +221,7 @@ class Evaluator:
 
     def _node_calls(self, program: dspy.Module, rollout: Rollout, scope: RolloutScope) -> list[NodeCall]:
         """The DSPy trace by predictor identity: signatures are no identity, two roles may have equal ones."""
-        names = {id(predictor): name for name, predictor in program.named_predictors()}
+        names = predictor_names(program)
         calls = [
             NodeCall(
                 role=self.roles.role_of(names[id(p)]),

@@ -84,6 +84,16 @@ class TestErrorsOfAgentsAreTheRows:
         assert all(row["correct"] is None and "502 bad gateway" in row["error"]["message"] for row in summary["rows"])
 
 
+class TestThreads:
+    @pytest.mark.parametrize("name", PROGRAMS)
+    def test_a_run_leaves_no_new_attribute_on_the_program_which_others_may_be_looking_through(self, name):
+        program, engine = build_program(name), FlowEngine(TeamScript())
+        before = set(vars(program))
+        with dspy.context(lm=engine.lm):
+            program(question="word 1", tools=[])
+        assert set(vars(program)) == before
+
+
 class TestCopies:
     @pytest.mark.parametrize("name", PROGRAMS)
     def test_copies_and_pickles_keep_one_predictor_per_role_and_their_models(self, name):

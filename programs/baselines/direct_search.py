@@ -28,9 +28,8 @@ class DirectSearch(Team):
 
     name = "direct_search"
 
-    _warned = False
-
     def build(self) -> None:
+        self._warned = False  # here: an attribute that comes later would disturb who looks through the program
         signature = answering_signature(
             "solver",
             self.prompt("solver"),

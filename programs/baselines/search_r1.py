@@ -24,9 +24,8 @@ class SearchR1(Team):
 
     name = "search_r1"
 
-    _warned = False
-
     def build(self) -> None:
+        self._warned = False  # here: an attribute that comes later would disturb who looks through the program
         self.agent = dspy.Predict(acting_signature("agent", self.prompt("agent")))
 
     def forward(self, question: str, tools: Any = None, answer_format: Any = None) -> dspy.Prediction:

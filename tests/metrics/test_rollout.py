@@ -6,7 +6,7 @@ import dspy
 import pytest
 
 from metrics.errors import InfrastructureError, describe_error, scrub
-from metrics.rollout import read_prediction, rollout_seed, run_rollout
+from metrics.rollout import predictor_names, read_prediction, rollout_seed, run_rollout
 from metrics.trace import TEXT_LIMIT, TraceRecorder, cut_middle, trace_text
 from metrics.usage import UsageMeter
 from tests.support.runs import PlainTeam, Scripted, ScriptedEngine, WordTask, right, scripted_lm
@@ -235,3 +235,22 @@ def test_error_messages_hold_no_credentials(text):
     for secret in ("sk-proj-abcdefgh12345678", "hunter2", "abcdef0123456789"):
         assert secret not in clean
     assert len(scrub("x" * 10_000)) < 2_100
+
+
+def test_a_module_that_sets_new_attributes_in_forward_disturbs_no_rollout_beside_it():
+    class Growing(PlainTeam):
+        steps = 0
+
+        def __getattribute__(self, name):
+            if name == "__dict__" and Growing.steps:  # as another thread would, in the middle of a look
+                Growing.steps -= 1
+                return _ChangesSize(super().__getattribute__("__dict__"))
+            return super().__getattribute__(name)
+
+    class _ChangesSize(dict):
+        def items(self):
+            raise RuntimeError("dictionary changed size during iteration")
+
+    program = Growing()
+    Growing.steps = 3
+    assert list(predictor_names(program).values()) == ["solver"] and Growing.steps == 0
