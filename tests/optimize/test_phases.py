@@ -73,7 +73,7 @@ def test_equal_seeds_give_equal_folders_at_any_thread_count_and_seeds_matter(tmp
         assert results[0]["optimization/log.jsonl"] != other["optimization/log.jsonl"]
 
 
-@pytest.mark.parametrize("budget", [1, 2, 7, 30, 200])
+@pytest.mark.parametrize("budget", [1, 2, 7, 30, 61, 200])
 @pytest.mark.parametrize("method", METHODS)
 def test_the_budget_is_never_exceeded_by_an_independent_count_of_program_runs(tmp_path, method, budget):
     class Counted(Chain):
